@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -68,6 +69,9 @@ RESTART_S = 60.0
 
 LEASE_CHECK_S = 1.0
 """The host may have slept meanwhile, which no timer of the loop notices."""
+
+REASONS = 16
+"""So many of the last reasons why there is no session are told once: addresses of control take turns."""
 
 OTHERS_S = 2.0
 """How long the end of the agent waits for uploads to buckets of callers, once nothing else runs."""
@@ -350,6 +354,7 @@ class Agent:
                 await self.pods.looked.wait()
                 await self._parts.weights.looked.wait()
         failures, joined = 0, False
+        told: deque[str] = deque(maxlen=REASONS)
         while True:
             try:
                 welcomed, reason = await self._one_session()
@@ -360,12 +365,16 @@ class Agent:
                     log.info("%s", end)
                     continue
                 welcomed, reason = False, "control gave a second credential, and no session"
+            if welcomed:
+                told.clear()
+            level = logging.DEBUG if reason in told else logging.INFO
+            told.append(reason)
             if not self._parts.after_session(welcomed):
-                log.info("not connected: %s; trying the next address of control", reason)
+                log.log(level, "not connected: %s; trying the next address of control", reason)
                 continue
             failures = 0 if welcomed else failures + 1
             wait = self._back_off(failures, soon=asyncio.get_running_loop().time() < self._back_soon)
-            log.info("not connected: %s; trying again in %.1f s", reason, wait)
+            log.log(level, "not connected: %s; trying again in %.1f s", reason, wait)
             await asyncio.sleep(wait)
 
     async def _one_session(self) -> tuple[bool, str]:

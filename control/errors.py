@@ -17,10 +17,13 @@ ControlError
  ├─ TooMany 429         over a rate limit or a quota; with the time of the next try
  ├─ NotServed 501       an operation of the field's that there is not here: nothing was changed
  └─ Unavailable 503     the store or the object store is full or down: nothing was accepted, try again
-     └─ UncertainCommit         the store went away during a commit: accepted or not is unknown
+     └─ DatabaseDown            the store is: that is logged once, when it begins and when it is over
+         └─ UncertainCommit     the store went away during a commit: accepted or not is unknown
 """
 
 from __future__ import annotations
+
+import logging
 
 
 class ControlError(Exception):
@@ -135,5 +138,15 @@ class Unavailable(ControlError):
         self.retry_after = retry_after
 
 
-class UncertainCommit(Unavailable):
+class DatabaseDown(Unavailable):
+    """The error that the store is full, away or locked. The committer logs the begin and the end of that."""
+
+
+class UncertainCommit(DatabaseDown):
     """A commit that may or may not have been stored. Only reading the store tells which."""
+
+
+def level_of(error: BaseException) -> int:
+    """Returns the level of a line of the log about something that failed and is done again: an outage of the
+    database has its own two lines."""
+    return logging.DEBUG if isinstance(error, DatabaseDown) else logging.ERROR

@@ -29,7 +29,7 @@ from stoker.control.config.endpoints import RESERVED, Endpoints, called
 from stoker.control.config.sections import check_schema
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.context import Context
-from stoker.control.errors import ControlError, UncertainCommit
+from stoker.control.errors import ControlError, UncertainCommit, level_of
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.commands import JobCommands
 from stoker.control.jobs.details import JobDetails
@@ -231,7 +231,7 @@ class Plane:
             self.management.uncertain.set()
 
     async def _claim_failed(self, error: Exception) -> None:
-        log.error("a claim failed: %s", error)
+        log.log(level_of(error), "a claim failed: %s", error)
         await asyncio.sleep(1.0)
 
 

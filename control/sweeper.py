@@ -16,7 +16,7 @@ from functools import partial
 
 from stoker.control import store
 from stoker.control.context import Context
-from stoker.control.errors import ControlError, Unavailable
+from stoker.control.errors import ControlError, Unavailable, level_of
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.live_logs import LiveLogs
 from stoker.control.jobs.waiters import JobChanges
@@ -90,7 +90,7 @@ class Sweeper:
                 for streams in self._streams:
                     streams.disconnect(revoked)
             except Exception as error:  # whatever it is: the next pass does it again
-                log.error("a sweep failed and is done again: %r", error)
+                log.log(level_of(error), "a sweep failed and is done again: %r", error)
                 watching_since = loop.time()  # reports of nodes could not be stored either
 
     async def _expire_jobs(self) -> None:
@@ -133,7 +133,7 @@ class Sweeper:
                     await self._forget_artifacts()
                 passes += 1
             except Exception as error:
-                log.error("what is to be deleted in the object store stays for now: %r", error)
+                log.log(level_of(error), "what is to be deleted in the object store stays for now: %r", error)
                 await asyncio.sleep(TIDY_AGAIN_S)
 
     async def _clear(self) -> None:
@@ -185,7 +185,7 @@ class Sweeper:
             try:
                 demand = await self._commits.read(store.queue_sample)
             except Exception as error:
-                log.error("demand could not be sampled: %r", error)
+                log.log(level_of(error), "demand could not be sampled: %r", error)
             else:
                 settled = self._expected <= self._sessions.connected() or loop.time() - started > SETTLE_S
                 requests = self._requests.samples()
@@ -201,7 +201,7 @@ class Sweeper:
         try:
             await self._making_way.look(endpoints)
         except Exception as error:
-            log.error("whether jobs should yield could not be looked up: %r", error)
+            log.log(level_of(error), "whether jobs should yield could not be looked up: %r", error)
 
     async def _note_assigned(self) -> None:
         """Stores which workers were assigned to nodes and which are not wanted any more. A node that
@@ -218,7 +218,7 @@ class Sweeper:
         try:
             await self._commits.commit(note)
         except Exception as error:
-            log.error("the workers assigned to nodes could not be stored yet: %r", error)
+            log.log(level_of(error), "the workers assigned to nodes could not be stored yet: %r", error)
             self._scaling.desired.not_noted(assigned, taken)
         else:
             self._scaling.desired.noted(assigned)

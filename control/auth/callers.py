@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from stoker.control.auth.identities import TOKEN_CHARACTERS, is_token
-from stoker.control.errors import Unauthorized
+from stoker.control.errors import Unauthorized, level_of
 from stoker.control.rules.access import Caller
 from stoker.control.store.database.commits import Commits
 from stoker.control.store.resources.keys import find_caller, note_use
@@ -94,5 +94,9 @@ class Callers:
         try:
             await self._commits.commit(lambda conn: note_use(conn, used))
         except Exception as error:
-            log.error("when keys were used last could not be stored, and is stored later: %r", error)
+            log.log(
+                level_of(error),
+                "when keys were used last could not be stored, and is stored later: %r",
+                error,
+            )
             self._used = used | self._used

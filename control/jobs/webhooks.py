@@ -31,7 +31,7 @@ from standardwebhooks import Webhook
 
 from stoker.control import store
 from stoker.control.context import Context
-from stoker.control.errors import Unavailable, UncertainCommit
+from stoker.control.errors import Unavailable, UncertainCommit, level_of
 from stoker.control.jobs import records
 from stoker.control.jobs.queries import JobQueries
 from stoker.control.rules.retries import is_delivered
@@ -82,7 +82,7 @@ class Webhooks:
                 try:
                     wait_s = await self._send_due(tasks)
                 except Exception as error:  # the rows stay: the next look finds them
-                    log.error("webhooks are not delivered for now: %r", error)
+                    log.log(level_of(error), "webhooks are not delivered for now: %r", error)
                     wait_s = STORE_RETRY_S
                 try:
                     async with asyncio.timeout(wait_s):
@@ -122,7 +122,7 @@ class Webhooks:
         try:
             body, headers = await self._ready(delivery)
         except Unavailable as error:
-            log.error("webhook %s of job %s waits: %s", delivery.id, delivery.view.id, error)
+            log.log(level_of(error), "webhook %s of job %s waits: %s", delivery.id, delivery.view.id, error)
             return None
         except Exception as error:
             log.error("webhook %s of job %s: %r", delivery.id, delivery.view.id, error)
@@ -162,7 +162,9 @@ class Webhooks:
                 return  # reported twice, a failure would count twice
             except Exception as error:
                 if not logged:
-                    log.error("what became of webhook %s cannot be stored: %r", delivery.id, error)
+                    log.log(
+                        level_of(error), "what became of webhook %s cannot be stored: %r", delivery.id, error
+                    )
                 logged = True
             await asyncio.sleep(STORE_RETRY_S)
 

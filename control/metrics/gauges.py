@@ -62,7 +62,7 @@ class Gauges:
 def _queues(of: Snapshot) -> Iterator[Metric]:
     waiting = GaugeMetricFamily(
         "stoker_jobs_waiting",
-        "Jobs in the queue, by priority; counted up to a bound.",
+        "Jobs in the queue, low ones and all others (normal); counted up to a bound.",
         labels=["endpoint", "priority"],
     )
     running = GaugeMetricFamily("stoker_jobs_in_progress", "Jobs that workers have.", labels=["endpoint"])

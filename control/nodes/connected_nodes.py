@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from stoker.control import store
 from stoker.control.context import Context
-from stoker.control.errors import Unavailable
+from stoker.control.errors import Unavailable, level_of
 from stoker.control.jobs.waiters import JobChanges
 from stoker.control.nodes.answers import Answers
 from stoker.control.nodes.assigned import AssignedToNode
@@ -115,7 +115,7 @@ class ConnectedNodes:
             log.info("%s went before its Hello was answered: %s", peer, ended)
             return
         except Unavailable as error:
-            log.error("the node at %s cannot be taken in: %s", peer, error)
+            log.log(level_of(error), "the node at %s cannot be taken in: %s", peer, error)
             stream.end(str(error))  # not a refusal: the agent tries again
             return
         if opened is None:
@@ -147,7 +147,9 @@ class ConnectedNodes:
                 lambda conn: store.close_session(conn, session.node, session.session, now)
             )
         except Unavailable as error:
-            log.error("the end of node %s's session could not be stored: %s", session.node, error)
+            log.log(
+                level_of(error), "the end of node %s's session could not be stored: %s", session.node, error
+            )
 
     async def _open(self, stream: ControlStream, peer: str, token: str) -> NodeSession | None:
         if (message := await first_message(stream)) is None:
@@ -358,7 +360,9 @@ class ConnectedNodes:
             try:
                 self._changes.apply(await self._commits.commit(requeue))
             except Exception as error:
-                log.error("the jobs of node %s could not be requeued yet: %s", broken.node, error)
+                log.log(
+                    level_of(error), "the jobs of node %s could not be requeued yet: %s", broken.node, error
+                )
                 await asyncio.sleep(RETRY_S)
                 # No node could come back meanwhile: that takes a commit, too.
                 self._broken.put_nowait(replace(broken, at=loop.time()))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from stoker.control import store
 from stoker.control.context import Context
-from stoker.control.errors import Unavailable
+from stoker.control.errors import Unavailable, level_of
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.metrics.counters import Counters
 from stoker.control.nodes.session import NodeSession
@@ -97,7 +97,7 @@ class NodeReports:
             if rejected:
                 await self._answer_rejected(session, rejected)
         except Unavailable as error:
-            log.error("what node %s reports could not be stored: %s", session.node, error)
+            log.log(level_of(error), "what node %s reports could not be stored: %s", session.node, error)
             raise StreamEnded(f"{error}, and report again") from error
 
     def _drains(self, session: NodeSession) -> None:

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from stoker.control import store
+from stoker.control.errors import level_of
 from stoker.control.rules.types import Changed
 from stoker.control.store import Conn
 from stoker.control.store.database.commits import Commits
@@ -47,7 +48,7 @@ class UnsentJobs:
             try:
                 apply(await self._hand_back(noted))
             except Exception as error:
-                log.error("jobs that were not sent could not be handed back yet: %s", error)
+                log.log(level_of(error), "jobs that were not sent could not be handed back yet: %s", error)
                 self._noted += noted
                 await asyncio.sleep(RETRY_S)
                 self._wake.set()

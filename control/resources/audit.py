@@ -15,6 +15,7 @@ import logging
 
 from stoker.control import store
 from stoker.control.context import Context
+from stoker.control.errors import level_of
 from stoker.control.rules.access import Caller
 from stoker.control.rules.types import AuditLine
 from stoker.control.store import DEFAULT_ACCOUNT, Conn
@@ -86,7 +87,7 @@ class Audit:
             try:
                 await self.sweep()
             except Exception as error:
-                log.error("old lines of the audit log stay for now: %r", error)
+                log.log(level_of(error), "old lines of the audit log stay for now: %r", error)
             await asyncio.sleep(SWEEP_EVERY_S)
 
     async def sweep(self) -> None:

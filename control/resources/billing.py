@@ -14,6 +14,7 @@ from functools import partial
 
 from stoker.control import store
 from stoker.control.context import Context
+from stoker.control.errors import level_of
 from stoker.control.resources.endpoint_workers import EndpointWorker
 from stoker.control.rules.billing import CPU, BillRecord, BucketSize, PriceList, hourly, records
 from stoker.control.rules.pods import Pod
@@ -75,7 +76,7 @@ class Billing:
             try:
                 await self._pass()
             except Exception as error:
-                log.error("disks and volumes are billed with the next pass: %r", error)
+                log.log(level_of(error), "disks and volumes are billed with the next pass: %r", error)
 
     async def _pass(self) -> None:
         now = self._clock()

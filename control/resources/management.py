@@ -7,7 +7,7 @@ import logging
 
 from stoker.control.auth.callers import Callers
 from stoker.control.context import Context
-from stoker.control.errors import ControlError
+from stoker.control.errors import ControlError, level_of
 from stoker.control.jobs.waiters import JobChanges
 from stoker.control.nodes.sessions import NodeSessions
 from stoker.control.nodes.yields import Yields
@@ -81,6 +81,10 @@ class ManagedResources:
                 await self.endpoints.load()
                 self._callers.forget()
             except ControlError as error:
-                log.error("the resources cannot be loaded, and are loaded again in a moment: %s", error)
+                log.log(
+                    level_of(error),
+                    "the resources cannot be loaded, and are loaded again in a moment: %s",
+                    error,
+                )
                 self.uncertain.set()
                 await asyncio.sleep(RELOAD_AGAIN_S)

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from stoker.control import store
 from stoker.control.context import Context
+from stoker.control.errors import level_of
 from stoker.control.resources.endpoints import ManagedEndpoints
 from stoker.control.rules.temporary import Use, is_unused, life_s, may_cool
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint
@@ -37,7 +38,12 @@ class TemporaryEndpoints:
                 try:
                     await self._look_at(endpoint)
                 except Exception as error:  # whatever it is: the next pass does it again
-                    log.error("whether endpoint %s is unused is checked again later: %r", endpoint.id, error)
+                    log.log(
+                        level_of(error),
+                        "whether endpoint %s is unused is checked again later: %r",
+                        endpoint.id,
+                        error,
+                    )
 
     async def _look_at(self, endpoint: Endpoint) -> None:
         use, now = await self._commits.read(lambda conn: self._use(conn, endpoint)), self._clock()

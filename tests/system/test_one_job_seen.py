@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from stoker import __version__
 from tests.servers.collector import Collector, Received, collector
 from tests.system.stack import START_S, Stack, queue_endpoint, running, until
 
@@ -103,6 +104,12 @@ def test_one_job_in_a_scrape_a_trace_its_attempts_and_a_line(seen: tuple[Stack, 
     line = lines_of(stack, job)[0]
     assert (line["level"], line["logger"]) == ("warning", "stoker.control.jobs.webhooks")
     assert line["webhook"]
+
+    logged = [json.loads(one)["message"] for one in stack.log("control").splitlines()]
+    (start,) = [one for one in logged if one.startswith(f"stoker {__version__};")]
+    data = stack.folder / "data"
+    assert f"; database {data / 'stoker.db'}, object store http://127.0.0.1:" in start
+    assert start.endswith(f", data folder {data}")
 
     text, found = scraped(stack)
     assert found["stoker_jobs_ended_total"] == found["stoker_job_execution_seconds_count"] == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.stack import SOURCE, queue_endpoint, running
+from tests.system.stack import SOURCE, START_S, queue_endpoint, running, until
 
 ENDPOINT = queue_endpoint("waits", "recording/first_attempt_waits.py")
 PASSWORD = "hidden-password"
@@ -80,4 +80,8 @@ def test_a_database_that_was_away_is_found_again(tmp_path: Path, url: str, postg
         postgres.start()
         record = stack.end_of("waits", job)
         assert (record["status"], record["output"]) == ("COMPLETED", {"attempt": 1})
+        over = "the outage of the database is over"
+        until(lambda: over in stack.log("control"), START_S, "a line at the end of the outage")
+        told = [line for line in stack.log("control").splitlines() if "nothing was stored" in line]
+        assert ["an outage of the database begins" in line for line in told if " ERROR " in line] == [True]
         assert PASSWORD not in stack.log("control")

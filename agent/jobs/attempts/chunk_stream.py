@@ -139,7 +139,9 @@ class ChunkStream:
         except OutboundError as error:
             self._failed(piece, str(error), error.retryable)
         except Exception as error:
-            log.exception("uploading %s of %s failed", _name(piece), self._key)
+            log.exception(
+                "job %s, attempt %d: uploading %s failed", self._key.job, self._key.attempt, _name(piece)
+            )
             self._failed(piece, repr(error), retryable=False)
         else:
             self._uploading = None  # what follows may abandon the stream, and must not cancel this task
@@ -151,7 +153,7 @@ class ChunkStream:
         self._uploading = None
         what = _name(piece) if piece.is_save else f"{_name(piece)} of the partial output"
         reason = f"{what} could not be uploaded: {error}"
-        log.warning("job %s: %s", self._key.job, reason)
+        log.warning("job %s, attempt %d: %s", self._key.job, self._key.attempt, reason)
         self._step(chunks.UploadFailed(self._time(), retryable))
         self._context.on_event(ev.ChunkFailed(self._time(), reason, retryable))
 

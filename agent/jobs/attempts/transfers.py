@@ -90,7 +90,7 @@ def _explained(attempt: RunningAttempt, what: str, kind: type[_NotReady] = _NotR
     except OutboundError as error:
         raise kind(f"{what}: {error}") from None
     except Exception as error:
-        log.exception("%s: %s", attempt.key, what)
+        log.exception("job %s, attempt %d: %s", attempt.key.job, attempt.key.attempt, what)
         raise kind(f"{what}: {error!r}") from None
 
 
@@ -102,9 +102,9 @@ async def uploaded(attempt: RunningAttempt, objects: Objects) -> ev.Event:
         await deliver(attempt.payload, grant, objects, attempt.assign.files_grant)
     except OutboundError as error:
         reason = f"the result could not be uploaded: {error}"
-        log.warning("job %s: %s", attempt.assign.job, reason)
+        log.warning("job %s, attempt %d: %s", attempt.key.job, attempt.key.attempt, reason)
         return ev.UploadFailed(loop_time(), reason, error.retryable)
     except Exception as error:
-        log.exception("uploading the result of %s failed", attempt.key)
+        log.exception("job %s, attempt %d: uploading the result failed", attempt.key.job, attempt.key.attempt)
         return ev.UploadFailed(loop_time(), f"the result could not be uploaded: {error!r}", retryable=False)
     return ev.Uploaded(loop_time())

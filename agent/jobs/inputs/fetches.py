@@ -80,7 +80,7 @@ class Fetches:
             why = f"the input cannot be passed on by this node: {error.strerror or error}"
             self._send(failed(self._key, n, InputRefused("no_room", why, retryable=True)))
         except Exception as error:
-            log.exception("fetching an input of %s failed", self._key)
+            log.exception("job %s, attempt %d: fetching an input failed", self._key.job, self._key.attempt)
             self._send(
                 failed(self._key, n, InputRefused("unreachable", f"the input was not fetched: {error!r}"))
             )

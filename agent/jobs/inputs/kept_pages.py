@@ -80,7 +80,9 @@ class KeptPages:
             why = f"they cannot be passed on by this node: {error.strerror or error}"
             self._refuse(ask.n, InputRefused("no_room", why, retryable=True))
         except Exception as error:
-            log.exception("kept chunks of %s could not be given back", self._key)
+            log.exception(
+                "job %s, attempt %d: kept chunks could not be given back", self._key.job, self._key.attempt
+            )
             self._refuse(ask.n, InputRefused("unreachable", f"they were not read: {error!r}"))
 
     def _refuse(self, n: int, why: InputRefused) -> None:

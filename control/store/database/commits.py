@@ -23,6 +23,7 @@ would be lost. More than one control per database will need it, and `SKIP LOCKED
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -30,9 +31,12 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from stoker.control.errors import Unavailable, UncertainCommit
+from stoker.control.errors import DatabaseDown, Unavailable, UncertainCommit
 from stoker.control.store.database.failures import is_clash, is_full, unavailable
 from stoker.control.store.database.opening import Conn, Store
+from stoker.control.store.database.outages import Outage, outage_after
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _MOST = 512
@@ -63,10 +67,10 @@ class Commits(Protocol):
 
 
 def as_unavailable(error: Exception) -> Exception:
-    """Returns Unavailable where the store is down, with the reason; any other error unchanged."""
+    """Returns DatabaseDown where the store is down, with the reason; any other error unchanged."""
     if isinstance(error, Unavailable) or (why := unavailable(error)) is None:
         return error
-    reported = Unavailable(f"nothing was stored: {why}; try again later")
+    reported = DatabaseDown(f"nothing was stored: {why}; try again later")
     reported.__cause__ = error
     return reported
 
@@ -163,6 +167,7 @@ class Committer:
         self.uncertain_commit = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._closed = False
+        self._outage: Outage | None = None
         self._writes = self._reads = _Lane("store-writer", store.writer, run_batch, self._deliver)
         if not store.shared:
             self._reads = _Lane("store-reader", store.reader(), run_reads, self._deliver)
@@ -195,12 +200,23 @@ class Committer:
             lane.join()
 
     def _deliver(self, results: Sequence[_Result]) -> None:
+        down: DatabaseDown | None = None
         for future, value, error in results:
-            if isinstance(error, UncertainCommit):
-                self.uncertain_commit.set()
+            if isinstance(error, DatabaseDown):
+                down = error
+                if isinstance(error, UncertainCommit):
+                    self.uncertain_commit.set()
             if future.done():
                 continue  # the caller was cancelled; the work is done all the same
             if error is None:
                 future.set_result(value)
             else:
                 future.set_exception(error)
+        if down is not None or self._outage is not None:
+            self._note(down)
+
+    def _note(self, down: DatabaseDown | None) -> None:
+        why = None if down is None else str(down)
+        self._outage, line = outage_after(self._outage, why, self._loop.time())
+        if line:
+            log.log(logging.WARNING if self._outage is None else logging.ERROR, "%s", line)

@@ -52,13 +52,18 @@ async def wait_until_free(url: str) -> bool:
                 return True
         except psycopg.OperationalError as error:
             if not held:
-                raise (await asyncio.to_thread(refusal, error, database) or error) from None
+                raise await refused(error, database) from None
             if not away:
                 log.warning(
                     "the database %s went away: %s; waiting on", database.name, database.message(error)
                 )
                 away = True
         await asyncio.sleep(RETRY_S)
+
+
+async def refused(error: psycopg.Error, database: PostgresDatabase) -> Exception:
+    """Returns what is raised where a control cannot connect at first."""
+    return await asyncio.to_thread(refusal, error, database) or error
 
 
 async def _wait_or_take_over(raw: psycopg.AsyncConnection[Any], name: str) -> None:

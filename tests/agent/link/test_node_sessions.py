@@ -125,7 +125,7 @@ def test_a_node_that_cannot_keep_its_credential_tries_again_and_opens_no_session
         assert 5 < len(host.control.hellos) < 20
         assert host.control.sessions == 0
         why = "not connected: the credential that this node joined with could not be kept; trying again in"
-        assert caplog.text.count(why) == len(host.control.hellos)
+        assert caplog.text.count(why) == 1, "it is the same each time"
         host.full = False
         await host.control.until(lambda: host.control.sessions)
         assert host.credentials == ["nk_1_2"]

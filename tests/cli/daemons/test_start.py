@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 SAYS_WHAT_IT_IS = """
-import sys
+import gc, os, sys
 from stoker.cli.{of} import process
 
 def run(options, variables):
     parser = "typer" in sys.modules
-    print(options.data_dir, parser, sorted(variables), "STOKER_JOIN_TOKEN" in __import__("os").environ)
+    frozen = gc.get_freeze_count() > 10_000
+    print(options.data_dir, parser, sorted(variables), "STOKER_JOIN_TOKEN" in os.environ, frozen)
 
 process.run = run
 """
@@ -36,7 +37,7 @@ def ended(folder: Path, *arguments: str, **variables: str) -> subprocess.Complet
     ("command", "more"), [("control", []), ("agent", ["--control", "127.0.0.1:9", "--probes", "127.0.0.1:0"])]
 )
 def test_the_process_has_its_options_and_no_parser(command: str, more: list[str], tmp_path: Path) -> None:
-    """`sitecustomize` replaces only what the process would run for ever."""
+    """And what it imported is never collected. `sitecustomize` replaces only what it would run for ever."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "if 'stoker.cli.daemons' in sys.orig_argv:\n"
@@ -46,7 +47,7 @@ def test_the_process_has_its_options_and_no_parser(command: str, more: list[str]
         tmp_path, "-m", "stoker.cli", command, *more, "--data-dir", "mine", STOKER_JOIN_TOKEN="jt_1_2"
     )
     assert (said.returncode, said.stderr) == (0, "")
-    assert said.stdout.strip() == "mine False ['STOKER_JOIN_TOKEN'] False"
+    assert said.stdout.strip() == "mine False ['STOKER_JOIN_TOKEN'] False True"
 
 
 def test_what_fails_is_one_sentence(tmp_path: Path) -> None:

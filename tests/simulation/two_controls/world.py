@@ -23,6 +23,7 @@ from stoker.control.errors import ControlError
 from stoker.control.plane import Plane
 from stoker.control.store import StoreError
 from stoker.control.store.database import leadership, writer_lock
+from stoker.control.store.database.opening import StoreAway
 from stoker.control.store.database.postgres import PostgresDatabase
 from stoker.control.store.resources.keys import create_join_token
 from tests.simulation.storage import SimCommitter
@@ -47,9 +48,9 @@ async def _no_lock(*_: object) -> AsyncIterator[bool]:
     yield False
 
 
-async def _never(_: PostgresDatabase) -> bool:
+async def _away(error: psycopg.Error, _: PostgresDatabase) -> StoreError:
     """The server of the simulation refuses nobody: who cannot connect finds it away."""
-    return False
+    return StoreAway(str(error))
 
 
 @contextmanager
@@ -62,7 +63,7 @@ def on_the_server(server: DatabaseServer) -> Iterator[None]:
     with (
         mock.patch.object(leadership, "psycopg", driver),
         mock.patch.object(writer_lock, "psycopg", driver),
-        mock.patch.object(writer_lock, "answers", _never),
+        mock.patch.object(writer_lock, "refused", _away),
         mock.patch.object(standby, "locked_after_wait", _no_lock),
     ):
         yield

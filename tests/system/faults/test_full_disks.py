@@ -79,7 +79,7 @@ def test_a_full_data_folder_refuses_new_jobs_and_loses_none(tmp_path: Path) -> N
         # The handler ends while nothing can be stored: its outcome is not acknowledged, and the agent, whose
         # session ends with that, cannot be taken in again either.
         (tmp_path / "go").touch()
-        record = until_logged(stack, "control", "cannot be taken in: nothing was stored", "waits", job)
+        record = until_logged(stack, "agent", "is full; try again later; trying again in", "waits", job)
         assert record["status"] == "IN_PROGRESS"
         assert stack.control.poll() is None
         refused(stack.http.post("/echo/run", json={"input": {}}))
@@ -93,6 +93,7 @@ def test_a_full_data_folder_refuses_new_jobs_and_loses_none(tmp_path: Path) -> N
         jobs = stack.http.get("/waits/health").json()["jobs"]
         assert (jobs["completed"], jobs["inQueue"], jobs["inProgress"]) == (2, 0, 0)
         assert "Traceback" not in stack.log("control")
+        assert "an outage of the database begins: nothing was stored" in stack.log("control")
 
 
 @pytest.mark.slow

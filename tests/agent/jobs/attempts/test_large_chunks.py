@@ -10,6 +10,7 @@ import pytest
 from stoker.agent.jobs.attempts import chunks as chunk_rules
 from stoker.agent.jobs.attempts.attempt_machine import FLUSH_S
 from stoker.agent.jobs.reports.outbox_file import decode
+from stoker.cli.log_lines import ids_of
 from stoker.outbound.errors import ObjectStoreRefused
 from stoker.wire.messages import Chunk, Outcome, Ref, Released, Uploading
 from stoker.worker.frames import Frame
@@ -182,6 +183,20 @@ def test_a_chunk_that_is_refused_for_good_fails_the_attempt(play, a_worker, a_jo
         assert (outcome.end, outcome.retryable) == ("failed", False)
         assert outcome.error == "chunk 0 of the partial output could not be uploaded: no such bucket"
         assert host.spawner.of("w1").signals == []
+
+    play(story)
+
+
+@pytest.mark.parametrize("error", [ObjectStoreRefused("no such bucket"), RuntimeError("unforeseen")])
+def test_a_line_about_an_upload_that_failed_has_the_ids_of_its_attempt(play, a_worker, a_job, error, caplog):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.objects.fail(1, error)
+        await host.control.assign(a_job("j1", script(chunks=[LARGE], run_s=90)))
+        await host.control.outcome("j1")
+        told = [ids_of(record) for record in caplog.records if "upload" in record.getMessage()]
+        assert told
+        assert told == [{"job": "j1", "attempt": 1}] * len(told)
 
     play(story)
 

@@ -121,7 +121,7 @@ async def full_disk(world: World) -> Any:
 
 
 async def expired_certificate(world: World) -> Any:
-    """The date goes back, since a renewed file is served after the next start."""
+    """The date goes back, since a renewed file is served after a SIGHUP."""
     today, world.date = world.date, world.date + timedelta(days=31)
     return lambda: setattr(world, "date", today)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -14,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.control.errors import Unavailable
+from stoker.control.errors import DatabaseDown, Unavailable, level_of
 from stoker.control.store import Conn, view
+from stoker.control.store.database import outages
 from stoker.control.store.database.commits import Committer, run_batch
 from stoker.control.store.resources.keys import create_key, list_keys
 from stoker.testing.inline_committer import InlineCommitter
@@ -103,6 +105,23 @@ async def test_a_slow_disk_holds_up_neither_the_loop_nor_reads(
     disk.set()
     assert await task == "a"
     assert await committer.read(names) == ["a"]
+
+
+async def test_an_outage_is_logged_when_it_begins_and_when_it_is_over(
+    committer: Committer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        with pytest.raises(DatabaseDown) as refused:
+            await committer.read(named("a"))
+        assert level_of(refused.value) == logging.DEBUG, "others leave the log to the committer"
+        await committer.commit(named("b"))
+    monkeypatch.setattr(outages, "CALM_S", 0.0)
+    for _ in range(3):
+        await committer.read(names)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("ERROR", f"an outage of the database begins: {refused.value}"),
+        ("WARNING", "the outage of the database is over; it took 0 s"),
+    ]
 
 
 async def test_one_culprit_spoils_nobody_elses_work(committer: Committer) -> None:

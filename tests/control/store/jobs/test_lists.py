@@ -282,12 +282,26 @@ PLANS = {
 }
 
 
+def plan_of(bench: Any, statement: str) -> list[str]:
+    values = dict.fromkeys(re.findall(r":([a-z]\w*)", statement), 1)
+    return [row[3] for row in bench.store.writer.run(f"EXPLAIN QUERY PLAN {statement}", values)]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_claim_is_one_walk_along_the_index_of_the_queue(bench: Any) -> None:
+    plan = plan_of(bench, bench.store.writer._written["claim"])
+    assert [one for one in plan if " jobs " in one] == [
+        "SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)",
+        "SEARCH jobs USING INDEX jobs_queue (endpoint=? AND rank=? AND not_before<?)",
+    ]
+    assert [one for one in plan if "TEMP B-TREE" in one] == [], "nothing is sorted"
+
+
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("name", PLANS)
 def test_counts_and_pages_read_an_index_and_no_table(name: str, bench: Any) -> None:
     statement, indexes = PLANS[name]
-    values = dict.fromkeys(re.findall(r":([a-z]\w*)", statement), 1)
-    plan = [row[3] for row in bench.store.writer.run(f"EXPLAIN QUERY PLAN {statement}", values)]
+    plan = plan_of(bench, statement)
     of_jobs = [one for one in plan if " jobs " in one]
     assert of_jobs != []
     assert [one for one in of_jobs if not one.endswith(tuple(indexes))] == []
