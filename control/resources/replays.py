@@ -57,14 +57,16 @@ class Replays:
             raise BadRequest(f"job {job!r} cannot be replayed on a node: {why}")
         assert case.run is not None
         node = await self._node(endpoint.account, wish.node)
-        replay = Replay(job, endpoint.rights, node.id, wish.stop_after)
+        saved = None
+        if payloads.saved is not None and case.saved_upto is not None and not wish.from_start:
+            saved = Saved(case.saved_upto, payloads.saved)
+        replay = Replay(
+            job, endpoint.rights, node.id, wish.stop_after, None if saved is None else case.stream
+        )
         made = replay_endpoint(
             short_id(self._rng), endpoint, case.run, replay, node.name or node.id, case.timeout_ms
         )
         self._check_place(made, node)
-        saved = None
-        if payloads.saved is not None and case.saved_upto is not None and not wish.from_start:
-            saved = Saved(case.saved_upto, payloads.saved)
         text = await self._input(payloads.input or b"null", wish.seed)
         return await self._submit(made, Submission(text, saved=saved))
 

@@ -71,12 +71,14 @@ default."""
 @record(frozen=True, slots=True)
 class Replay:
     """A job that is run again: `job`, on `node`. `endpoint`: the one whose keys may call the replay.
-    `stop_after`: as in Assign."""
+    `stop_after`: as in Assign. `stream`: the attempt with which the job's chunks are stored that its save
+    covers; None where the replay goes on from none."""
 
     job: str
     endpoint: str
     node: str
     stop_after: int = 0
+    stream: int | None = None
 
 
 @record(frozen=True, slots=True)

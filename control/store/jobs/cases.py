@@ -76,7 +76,8 @@ def _device(known: dict[str, Any]) -> dict[str, Any]:
 class StoredCase:
     """A case as it is stored. `run`: what the worker ran; None where that version is not known. `noted`: JSON
     of the worker, empty where it noted nothing. `progress`: JSON, what the job reported last. `saved`: the
-    last save, inline, or the object `saved_ref`."""
+    last save, inline, or the object `saved_ref`. `stream`: the attempt that the job's chunks are stored
+    with."""
 
     attempt: int
     worker: str
@@ -92,11 +93,13 @@ class StoredCase:
     saved_upto: int | None
     saved: bytes | None
     saved_ref: Ref | None
+    stream: int
 
 
 _READ = """
 SELECT c.attempt, c.worker, c.node, c.version, c.facts, c.noted, i.body, i.ref_key, i.ref_size, i.ref_sha256,
-       c.saved_upto, c.saved, c.ref_key, c.ref_size, c.ref_sha256, j.execution_timeout_ms, p.value
+       c.saved_upto, c.saved, c.ref_key, c.ref_size, c.ref_sha256, j.execution_timeout_ms, p.value,
+       COALESCE(j.stream_attempt, j.attempt)
 FROM jobs j JOIN cases c ON c.seq = j.seq LEFT JOIN inputs i ON i.seq = j.seq
 LEFT JOIN progress p ON p.seq = j.seq
 WHERE j.id = :job AND j.endpoint = :endpoint
@@ -124,6 +127,7 @@ def case_of(conn: Conn, endpoint: str, job: str) -> StoredCase | None:
         saved_upto=rest[3],
         saved=rest[4],
         saved_ref=ref_of(*rest[5:8]),
+        stream=rest[10],
     )
 
 
@@ -159,6 +163,7 @@ def case_of_completed(conn: Conn, endpoint: str, job: str) -> StoredCase | None:
         saved_upto=None,
         saved=None,
         saved_ref=None,
+        stream=attempt,
     )
 
 

@@ -150,7 +150,7 @@ UPDATE jobs SET attempt = 1, refused = 1 WHERE seq = :seq
 
 def give_save(conn: Conn, seq: int, saved: Saved) -> None:
     """Stores a save of another job for a new one, which goes on from it on any program and device: as if
-    attempt 1 had been made elsewhere. The chunks that it covers are not there."""
+    attempt 1 had been made elsewhere. The chunks that it covers stay with that job (`kept_chunks`)."""
     digest = hashlib.sha256(saved.state).hexdigest() if saved.ref is None else saved.ref.sha256
     where = NO_REF if saved.ref is None else ref_columns(saved.ref)
     values = {"seq": seq, "attempt": 1, "n": 0, "upto": saved.upto, "stream": 1, "progressed": 1}

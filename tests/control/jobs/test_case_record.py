@@ -52,6 +52,7 @@ def stored(noted: bytes, **fields: Any) -> StoredCase:
         "saved_upto": 1,
         "saved": b"state",
         "saved_ref": None,
+        "stream": 2,
     }
     return StoredCase(**values | fields)
 

@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from stoker.control import beside
+from stoker.control import beside, store
 from stoker.control.errors import BadRequest, CasesClosed, Conflict, NotFound, TooMany
 from stoker.control.jobs import replay_rules
 from stoker.control.jobs.replay_rules import Wish
 from stoker.control.rules.access import Access, Caller
 from stoker.control.rules.limits import REPLAY_LIFE_S
 from stoker.control.rules.nodes.validation import SAVE_INLINE_MAX
-from stoker.control.rules.types import EndpointVersion, JobView
-from stoker.wire.messages import Chunk, Outcome, Price, Progress, Save, Usage
-from stoker.wire.object_keys import attempt_prefix, save_key
+from stoker.control.rules.types import Endpoint, EndpointVersion, JobView
+from stoker.wire.messages import Assign, Chunk, KeptAsk, Outcome, Price, Progress, Ref, Save, Usage
+from stoker.wire.object_keys import attempt_prefix, chunk_key, save_key
+from tests.control.nodes.test_kept_chunks import pages
 from tests.control.plane_world import World, endpoint, one, story, world
 from tests.control.scripted_agent import ScriptedAgent
 
@@ -43,10 +44,16 @@ async def a_failed_job(made: World, agent: ScriptedAgent, *, save: bytes = b"") 
         reports.append(Save(*about, 0, 1, b"", ref))
     elif save:
         reports.append(Save(*about, 0, 1, save))
-    reports.append(Outcome(*about, assign.worker, "failed", error="ValueError: no", case=b"{}"))
-    await agent.report(*reports)
-    await made.plane.queries.wait(made.echo, job.id, 10.0)
+    await fail(made, agent, assign, *reports)
     return job.id
+
+
+async def fail(made: World, agent: ScriptedAgent, assign: Assign, *reports: Any) -> None:
+    """Reports these, and that the attempt failed."""
+    end = Outcome(assign.job, assign.attempt, assign.worker, "failed", error="ValueError: no", case=b"{}")
+    await agent.report(*reports, end)
+    endpoint = agent.specs[assign.worker].endpoint
+    await made.plane.queries.wait(made.plane.endpoints.by_id[endpoint], assign.job, 10.0)
 
 
 async def started(made: World, job: str, **wish: Any) -> JobView:
@@ -96,6 +103,45 @@ async def test_from_the_start_there_is_no_save() -> None:
         assign = await other.assigned()
         assert (assign.saved, assign.attempt, assign.stop_after) == (None, 1, 0)
         assert assign.input == one().input
+
+
+async def taken(
+    made: World, tasks: asyncio.TaskGroup, of: Endpoint, job: str, node: str
+) -> tuple[ScriptedAgent, Assign, Endpoint]:
+    """Starts a replay on a node that comes for it; returns the node's agent, and what it was given."""
+    agent = made.agent(node)
+    await agent.connect(tasks)
+    view = await made.plane.replays.start(of, job, Wish(node))
+    await agent.ready_workers()
+    return agent, await agent.assigned(), made.plane.endpoints.by_id[view.endpoint]
+
+
+@story
+async def test_a_replay_gets_the_chunks_that_its_save_covers_while_their_jobs_are_there() -> None:
+    """Also a replay of a replay: those that the first one made are its own, whatever the job made after its
+    save."""
+    async with world(KEEPS) as (made, tasks):
+        agent = await made.working_agent(tasks)
+        job = (await made.plane.commands.submit(made.echo, one(), sync=False)).id
+        ref = Ref(chunk_key(attempt_prefix("echo", job, 1), 0), 2_000_000, "ab")
+        covered = Chunk(job, 1, 0, b"", ref), Chunk(job, 1, 1, b'"a"'), Save(job, 1, 0, 2, b"1")
+        await fail(made, agent, await agent.assigned(), *covered, Chunk(job, 1, 2, b'"late"'))
+
+        other, assign, replay = await taken(made, tasks, made.echo, job, "node-2")
+        about = assign.job, assign.attempt
+        found = await pages(other, *(KeptAsk(n, *about, n, 2) for n in (0, 1)))
+        assert [one.ref or one.values for one in found] == [ref, (b'"a"',)]
+        await fail(made, other, assign, Chunk(*about, 2, b'"b"'), Save(*about, 0, 3, b"2"))
+
+        third, assign, _ = await taken(made, tasks, replay, assign.job, "node-3")
+        asks = [KeptAsk(n, assign.job, assign.attempt, n, 3) for n in (0, 1, 2)]
+        found = await pages(third, *asks)
+        assert [one.ref or one.values for one in found] == [ref, (b'"a"',), (b'"b"',)]
+        assert await made.commits.read(lambda conn: store.is_kept(conn, assign.job, ref.key))
+        await made.plane.commands.retry(made.echo, job)
+        found = await pages(third, *asks)
+        assert found[1].refusal == f"chunk 1 of job {assign.job} is not stored any more"
+        assert found[2].values == (b'"b"',)
 
 
 @story
@@ -182,19 +228,12 @@ async def test_a_node_that_lacks_what_the_job_needs_is_named() -> None:
 async def test_a_replay_of_a_replay_is_for_the_keys_of_the_first_jobs_endpoint() -> None:
     async with world(KEEPS) as (made, tasks):
         agent = await made.working_agent(tasks)
-        job, other = await a_failed_job(made, agent), made.agent("node-2")
-        await other.connect(tasks)
-        first = await started(made, job)
-        replay = made.plane.endpoints.by_id[first.endpoint]
-        await other.ready_workers()
-        assign = await other.assigned()
-        await other.report(
-            Outcome(assign.job, assign.attempt, assign.worker, "failed", error="no", case=b"{}")
-        )
-        await made.plane.queries.wait(replay, first.id, 10.0)
-        second = await made.plane.replays.start(replay, first.id, Wish("node-2"))
+        job = await a_failed_job(made, agent)
+        other, assign, replay = await taken(made, tasks, made.echo, job, "node-2")
+        await fail(made, other, assign)
+        second = await made.plane.replays.start(replay, assign.job, Wish("node-2"))
         again = made.plane.endpoints.by_id[second.endpoint]
-        assert (again.rights, again.replay and again.replay.job) == ("echo", first.id)
+        assert (again.rights, again.replay and again.replay.job) == ("echo", assign.job)
         looks = Caller("default", "k", Access("restricted", "none", {"echo": "read"}, cases=True))
         assert json.loads(await made.plane.details.input(again, second.id, looks)) == {"x": 1}
         stranger = Caller("default", "k", Access("restricted", "none", {again.id: "read"}, cases=True))

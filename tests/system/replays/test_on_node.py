@@ -12,6 +12,7 @@ from tests.system.replays.test_replays import KEEPS, case, failed, new_key
 from tests.system.stack import Stack, queue_endpoint, running
 
 PICTURES = queue_endpoint("pictures", "failing/pictures.py", keepCases=True, maxAttempts=1)
+NAMES_KEPT = queue_endpoint("kept", "failing/names_its_kept.py", keepCases=True, maxAttempts=1)
 
 
 def node_of(stack: Stack) -> dict[str, Any]:
@@ -39,6 +40,14 @@ def test_a_failed_job_fails_again_on_the_node_and_costs_nothing(tmp_path: Path) 
 
         status, found, said = replay(stack, job, "--on", node["id"], "--from-start", "--until", "2")
         assert (status, found["ended"], found["error"]) == (0, "stopped", "after report 2"), (found, said)
+
+
+def test_a_replay_on_the_node_reads_the_chunks_that_its_save_covers(tmp_path: Path) -> None:
+    with running(tmp_path, NAMES_KEPT) as stack:
+        job = stack.run("kept", {})
+        assert stack.end_of("kept", job)["error"].endswith("ValueError: found []")
+        _, found, said = replay(stack, job, "--on", node_of(stack)["name"])
+        assert found["error"].endswith("ValueError: found ['part 0']"), (found, said)
 
 
 def test_a_replay_on_a_node_is_refused_with_a_sentence(tmp_path: Path) -> None:
