@@ -107,7 +107,7 @@ def _save(file: LocalFile, folder: Path, taken: set[Path]) -> Path:
 def print_event(kind: str, value: Any) -> None:
     """Prints progress or a chunk; at a terminal, with long texts cut, as previews are."""
     value = shortened(value) if sys.stderr.isatty() else value
-    print_text(f"{kind} {json.dumps(value, ensure_ascii=False, default=str)}", to_stderr=True)
+    print_text(f"{kind} {json.dumps(value, ensure_ascii=False)}", to_stderr=True)
 
 
 @contextlib.contextmanager

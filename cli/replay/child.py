@@ -108,12 +108,11 @@ def _ended(job: LocalJob, watch: _Watch) -> dict[str, str]:
 
 
 def _write(job: LocalJob, plan: dict[str, Any], *, returned: bool) -> None:
-    """Writes the results. A platform takes no file in a chunk."""
+    """Writes the results. No chunk has a file."""
     out = Path(plan["out"])
     output = save_files(job.result(), out, lambda path: {"$file": path.name}) if returned else None
-    chunks = save_files(job.chunks, out)
     first = 0 if plan["saved"] is None else plan["saved"]["upto"]
-    write_results(out, output, chunks, first=first, returned=returned)
+    write_results(out, output, job.chunks, first=first, returned=returned)
 
 
 if __name__ == "__main__":
