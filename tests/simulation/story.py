@@ -128,7 +128,8 @@ async def _story(world: World, rng: Random) -> None:
         await purge(world, rng, rng.choice(names), requests)
     await breaking
     await _mended(world)
-    await _within(world, CALLERS_S, asyncio.gather(*programs), "the callers")
+    in_line_s = LONG["run_s"] * sum(LONG in one.plan for one in requests)  # all may wait for one device
+    await _within(world, CALLERS_S + in_line_s, asyncio.gather(*programs), "the callers")
     done.set()
     await _within(world, CALM_S, around, "whoever looks around")
     await _ends(world, requests)
