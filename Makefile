@@ -64,7 +64,7 @@ test: .set-up
 
 test-models: .set-up
 	@.ci/packages gcc
-	env $$(.ci/other-processor) PYTHONHASHSEED=0 $(PYTEST) tests/models -m "not slow" --processes 3
+	env $$(.ci/other-processor) PYTHONHASHSEED=0 $(PYTEST) tests/models -m "not slow or numbers" --processes 3
 
 test-slow: .set-up
 	@.ci/packages gcc ffmpeg tmux prometheus

@@ -130,11 +130,12 @@ def is_locked(lock: Path) -> bool:
 
 @asynccontextmanager
 async def locked_after_wait(
-    lock: Path, otherwise: str, patience_s: float = PATIENCE_S
+    lock: Path, otherwise: str, patience_s: float | None = None
 ) -> AsyncIterator[bool]:
-    """Holds the lock as `locked` does, but waits up to `patience_s` for a process that may be ending, and
-    logs the wait once. Yields whether it waited."""
+    """Holds the lock as `locked` does, but waits up to `patience_s`, else PATIENCE_S, for a process that may
+    be ending, and logs the wait once. Yields whether it waited."""
     loop = asyncio.get_running_loop()
+    patience_s = PATIENCE_S if patience_s is None else patience_s
     until = loop.time() + patience_s
     fd = _open(lock)
     try:

@@ -17,6 +17,7 @@ from stoker.cli.agent import process as agent_process
 from stoker.cli.agent.controls import NodeCredential
 from stoker.cli.audit_log import local_user
 from stoker.cli.control import process as control_process
+from stoker.cli.control import standby
 from stoker.cli.control.database import open_chosen
 from stoker.cli.control.s3_settings import from_config, from_environment, take_secrets, to_environment
 from stoker.cli.errors import CliError
@@ -413,7 +414,8 @@ def test_one_of_each_on_a_data_folder(
     command: tuple[str, ...],
     message: str,
 ) -> None:
-    monkeypatch.setattr(data_folder, "PATIENCE_S", 0.0)
+    for module in (data_folder, standby):
+        monkeypatch.setattr(module, "PATIENCE_S", 0.0)
     with data_folder.locked(data_folder.DataFolder.make(Path(".stoker")).root / lock, "held already"):
         printed = fails(capsys, *command)
     assert f"stoker: {message}" in printed.splitlines()[-1]

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from stoker.models import libraries
 
 TWO_THREADS_ON_ONE_CORE = """
@@ -23,6 +25,7 @@ print(time.process_time() - began)
 """
 
 
+@pytest.mark.slow
 def test_threads_that_wait_for_one_another_leave_the_core_to_others() -> None:
     """Each of two threads that spin takes a whole time slice before the other one goes on: 0.6 s in sum."""
     ended = subprocess.run(

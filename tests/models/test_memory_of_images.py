@@ -68,7 +68,8 @@ def make_many(model: Any, draw: random.Random, count: int) -> None:
     make(model, random.Random(7))  # the same before each measurement: the scheduler keeps its last times
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [30, 1000])
+@pytest.mark.slow
 def test_memory_is_flat_over_jobs_of_mixed_sizes(model: Any, count: int) -> None:
     """A leak grows in each round; what the libraries keep once for each shape does not."""
     draw = random.Random(count)

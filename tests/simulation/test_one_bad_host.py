@@ -40,6 +40,7 @@ def test_jobs_end_on_other_hosts_and_the_bad_one_is_not_tried_for_each() -> None
     assert holding(range(SEEDS)) == [*range(SEEDS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
 def test_a_planted_bug_is_found(plant: str) -> None:
     assert len(holding(range(10), plant)) < 10

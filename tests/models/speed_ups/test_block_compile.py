@@ -49,6 +49,7 @@ def compiled(flux: Any, **more: Any) -> Any:
     return found
 
 
+@pytest.mark.slow
 def test_no_job_is_compiled_for_whatever_its_size(
     flux: Any, plain: Any, runs: dict[str, int], tiny_folder: Path
 ) -> None:

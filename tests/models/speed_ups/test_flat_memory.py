@@ -47,6 +47,7 @@ def many_jobs(pipeline: Any, number: int) -> None:
             assert cancelled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["exact", "fast", "low-memory"])
 def test_tensors_are_as_many_after_jobs_of_mixed_sizes(profile: str, tiny_folder: Any) -> None:
     pipeline = flux_of(tiny_folder, profile)

@@ -36,6 +36,7 @@ def of(pipeline: Any, **more: Any) -> Loaded:
     return Loaded(pipe.transformer, pipe.vae, "cpu", pipe, **({"steps": 12} | more))
 
 
+@pytest.mark.slow
 def test_its_blocks_are_compiled(sd3: Any, dynamo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_compile, "BACKEND", "eager")
     plain = picture(sd3, steps=2)

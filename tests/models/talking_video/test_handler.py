@@ -245,6 +245,7 @@ def test_chunks_follow_each_other_to_the_end(made: Result) -> None:
     assert len(frames_of(io.BytesIO(b"".join(made.parts)))) == FRAMES
 
 
+@pytest.mark.slow
 def test_one_video_is_measured(made: Result, model: TalkingVideo, short: dict[str, Any]) -> None:
     assert made.job.metrics == {"videos_480p": 1}
     large = run(model, {**short, "size": "720p"}).job
@@ -296,6 +297,8 @@ def test_the_same_job_makes_the_same_bytes(model: TalkingVideo, short: dict[str,
     assert first == again
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_another_prompt_makes_another_video(model: TalkingVideo, short: dict[str, Any]) -> None:
     first, other = (run(model, {**short, "prompt": prompt}) for prompt in ("a person talks", "a fox sings"))
     assert path_of(first.job).read_bytes() != path_of(other.job).read_bytes()
@@ -506,6 +509,7 @@ def test_a_worker_that_refused_makes_the_same_video_as_before(
     assert path_of(run(model, short).job).read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_cancel_inside_a_chunk_ends_it_there(
     model: TalkingVideo, request_: dict[str, Any], short: dict[str, Any]
 ) -> None:
@@ -577,6 +581,8 @@ class Scripted:
         return Finding("blood", 0.97) if len(self.looked) == self.finds else None
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_a_flagged_frame(
     model: TalkingVideo, request_: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -654,6 +660,8 @@ def asked_to_yield(model: TalkingVideo, job_input: dict[str, Any], *, after: int
     return forgets(job.run())
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_a_video_that_is_asked_to_yield_goes_on_from_its_next_chunk(
     model: TalkingVideo, request_: dict[str, Any], made: Result
 ) -> None:
@@ -666,6 +674,8 @@ def test_a_video_that_is_asked_to_yield_goes_on_from_its_next_chunk(
     assert path_of(second).read_bytes() == path_of(made.job).read_bytes()
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_the_kept_parts_are_read_back_where_the_save_holds_the_end_alone(
     model: TalkingVideo, request_: dict[str, Any], made: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -698,6 +708,8 @@ def with_too_short_an_end(save: LocalSave) -> LocalSave:
 
 
 @pytest.mark.parametrize("spoiled", [without_parts, of_an_earlier_release, with_too_short_an_end])
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_a_video_that_cannot_go_on_is_made_again_and_not_emitted_again(
     model: TalkingVideo,
     request_: dict[str, Any],

@@ -54,8 +54,9 @@ def make(talk: InfiniteTalk, draw: random.Random) -> None:
         assert ends
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [12, 1000])
 @pytest.mark.parametrize("profile", ["exact", "fast+apg"])
+@pytest.mark.slow
 def test_memory_is_flat_over_videos_of_mixed_sizes(talk_tiny: Path, profile: str, count: int) -> None:
     torch.set_num_threads(1)
     talk = InfiniteTalk(talk_tiny, "cpu", "tiny", profile)

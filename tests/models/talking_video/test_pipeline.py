@@ -19,6 +19,7 @@ from stoker.models.talking_video.sampling.sampling import Stopped
 from stoker.models.talking_video.sampling.schedule import Guidance
 from stoker.models.talking_video.sampling.settings import SETTINGS, UNWANTED
 from stoker.models.weights import alignment
+from tests.models.in_full import IN_FULL
 from tests.models.talking_video.spoken import Spoken, spoken
 
 SIDE = 64
@@ -85,7 +86,7 @@ def test_another_seed_gives_another_video(
     assert not torch.equal(first, second)
 
 
-@pytest.mark.parametrize("index", [0, 1, 2])
+@pytest.mark.parametrize("index", [1, *(pytest.param(one, marks=IN_FULL) for one in (0, 2))])
 def test_a_chunk_made_alone_equals_that_of_the_whole(
     video_pipeline: Any, scene: Any, speech: Spoken, index: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +145,8 @@ def encoded(video_pipeline: Any, samples: np.ndarray, frames: int, stretches: St
     return EncodedSpeech(video_pipeline.speech_encoder, Samples(samples, 0.0, 0.3), frames, stretches)
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_speech_that_is_played_backwards_late_changes_nothing_early(video_pipeline: Any, scene: Any) -> None:
     """From samples on: frames 16 to 32 are encoded with two frames more, and the second chunk's
     last window ends there."""

@@ -52,6 +52,8 @@ def loaded(made: InfiniteTalk, **more: Any) -> Loaded:
 
 
 @pytest.mark.parametrize("profile", ["fast", "low-memory"])
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_every_profile_runs_without_a_gpu(talk_tiny: Path, exact: Any, profile: str) -> None:
     made = talk(talk_tiny, profile)
     assert (
@@ -126,6 +128,8 @@ def test_each_size_runs_once_before_the_first_job_but_for_refused_ones(
     assert ran == ([] if compiled else [("network", 128, 64), ("network", 64, 64)])
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_compiled_blocks_make_the_same_video_and_nothing_is_compiled_in_a_job(
     talk_tiny: Path, exact: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

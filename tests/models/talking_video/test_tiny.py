@@ -101,6 +101,8 @@ def shown(video_pipeline: Any, image: Any) -> dict[str, Any]:
 
 
 class TestVideo:
+    @pytest.mark.slow
+    @pytest.mark.numbers
     def test_silence_shows_the_image(self, shown: dict[str, Any], image: Any) -> None:
         assert float((shown["silent"] - image).abs().mean()) < 0.06
         inside = (slice(None), slice(60, 100), slice(40, 80))

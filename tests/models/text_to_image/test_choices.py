@@ -28,6 +28,7 @@ from stoker.models.text_to_image.request import ImageRequest
 from stoker.models.weights import Entry, Lock
 from stoker.worker import Device
 from stoker.worker.testing import LocalJob
+from tests.models.in_full import beyond
 from tests.models.text_to_image import tiny_families
 
 pytestmark = [
@@ -51,7 +52,7 @@ class Family:
     without: bytes
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=beyond("flux-tiny", "sdxl", names=FAMILIES))
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
     import torch
 

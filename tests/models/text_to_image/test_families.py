@@ -25,6 +25,7 @@ from stoker.models.text_to_image.request import ImageRequest
 from stoker.models.weights import Lock, LockedFile, WeightsRefused, alignment, read_lock
 from stoker.worker import Device
 from stoker.worker.testing import LocalJob
+from tests.models.in_full import beyond
 from tests.models.text_to_image import tiny_families
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -52,7 +53,9 @@ PLAIN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """A request, and the arguments of diffusers' pipeline that mean the same."""
 
 
-@pytest.fixture(scope="module", params=sorted(tiny_families.BUILDERS))
+@pytest.fixture(
+    scope="module", params=beyond("flux-2-klein-4b", "sdxl", names=sorted(tiny_families.BUILDERS))
+)
 def handler(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The handler with one family, set up as in a worker; previews are fitted to one image."""
     import torch

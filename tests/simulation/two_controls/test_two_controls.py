@@ -8,7 +8,7 @@ import pytest
 from tests.simulation.test_story import run_code, simulate
 from tests.simulation.two_controls.plants import OF_TWO_CONTROLS
 
-QUICK_SEEDS, SEEDS = 6, 150
+QUICK_SEEDS, SEEDS = 4, 150
 TAKES_OVER = 3
 """A seed in whose story the spare takes over."""
 

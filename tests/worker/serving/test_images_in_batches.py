@@ -110,6 +110,7 @@ def test_jobs_are_made_together_and_one_that_is_cancelled_harms_no_other(worker:
         assert np.abs(together - alone).max() <= 1
 
 
+@pytest.mark.slow
 def test_strict_jobs_have_the_same_bytes_beside_others(worker: Any) -> None:
     """Two that are the same, one of another size, one that is refused: all at once."""
     begin(worker, "first", prompt="a fox", seed=5, strict=True)

@@ -544,6 +544,7 @@ def walks(new_bench: Callable[[], Any], number: int, first: int = 0) -> Counter[
     return met
 
 
+@pytest.mark.slow
 def test_long_walks_meet_everything(new_bench: Callable[[], Any], database: str) -> None:
     met = walks(new_bench, WALKS[database])
     wanted = {f"IN_PROGRESS -> {state}" for state in JobState if state is not JobState.IN_PROGRESS}

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from stoker.models.interface import VideoParameters
 from stoker.models.talking_video.portrait.engine import TalkMini
@@ -13,6 +14,8 @@ from stoker.models.talking_video.sampling.chunks import FPS
 from tests.models.talking_video.portrait.test_speech import samples
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_the_frames_after_a_state_are_those_of_an_unbroken_run(talk_mini: TalkMini, drawing: Any) -> None:
     parameters = VideoParameters("a face", "480p", 3, drawing, samples("slt"), 2 * FPS + 7)
     whole = list(talk_mini.generate(parameters, lambda step: None, lambda: True))

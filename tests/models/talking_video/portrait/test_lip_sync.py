@@ -20,6 +20,7 @@ from stoker.models.interface import VideoParameters
 from stoker.models.talking_video.audio.speech import Samples
 from stoker.models.talking_video.portrait.engine import TalkMini
 from stoker.models.talking_video.video.video_file import VideoFile
+from tests.models.in_full import IN_FULL
 from tests.models.talking_video.portrait.scoring import best_offset, openings, phoneme_track
 
 VOICES = Path(__file__).parent / "voices"
@@ -39,7 +40,10 @@ def video(talk_mini: TalkMini, image: Any, voice: Path, folder: Path) -> Path:
     return file.finish()[0]
 
 
-@pytest.mark.parametrize(("name", "least"), [("slt", 0.7), ("awb", 0.7), ("rms", 0.5)])
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("slt", 0.7), *(pytest.param(*one, marks=IN_FULL) for one in (("awb", 0.7), ("rms", 0.5)))],
+)
 def test_the_mouth_follows_the_voice(
     talk_mini: TalkMini, drawing: Any, name: str, least: float, tmp_path: Path
 ) -> None:

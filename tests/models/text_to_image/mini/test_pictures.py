@@ -78,11 +78,15 @@ def seen_in_the_demo(made_by: Flux) -> list[tuple[set[str], set[str], int]]:
     return found
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_the_demo_shows_what_its_prompts_say(pipeline: FluxMini) -> None:
     expected = [({name}, {colour}, count) for name, colour, count, _ in DEMO_SHOWS]
     assert seen_in_the_demo(pipeline) == expected
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_patterns_would_not_pass_for_the_demos_pictures(tmp_path: Path) -> None:
     tiny.build(tmp_path)
     found = seen_in_the_demo(Flux(tmp_path, "cpu", text_tokens=128))
@@ -146,6 +150,8 @@ def test_guidance_and_a_negative_prompt_change_nothing(pipeline: FluxMini) -> No
     assert len(images) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_a_callers_image_is_kept_as_far_as_the_prompt_allows(pipeline: FluxMini) -> None:
     image = drawn(pipeline, "a red boat in the sea", 384, 256)
     same, other = (
@@ -168,6 +174,8 @@ def test_images_of_a_batch_are_those_made_alone(pipeline: FluxMini) -> None:
 
 
 @pytest.mark.parametrize("shape", [(256, 256), (384, 256), (256, 384)])
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_a_picture_is_drawn_in_one_size_of_its_shape(pipeline: FluxMini, shape: tuple[int, int]) -> None:
     small, large = (
         drawn(pipeline, "a blue car at sunset", *(times * side for side in shape), steps=12)
@@ -177,6 +185,8 @@ def test_a_picture_is_drawn_in_one_size_of_its_shape(pipeline: FluxMini, shape: 
 
 
 @pytest.mark.parametrize("shape", [(768, 512), (512, 768)])
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_wide_and_high_pictures_are_drawn_as_such(pipeline: FluxMini, shape: tuple[int, int]) -> None:
     """Two objects side by side, or above each other, stand further apart than in a square."""
     image = drawn(pipeline, "two red cars on a white background", *shape)
@@ -232,6 +242,8 @@ def test_two_kinds_of_objects_are_drawn_each_in_its_half(pipeline: FluxMini) -> 
     assert wrong["all of it"] == 0
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_two_kinds_in_a_batch_and_from_an_image_report_each_step_once(pipeline: FluxMini) -> None:
     both, one = wanted("a red car and a blue house on a beach", steps=4), wanted("a cat at night", steps=4)
     steps: list[list[Step]] = [[], [], []]
