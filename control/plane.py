@@ -24,7 +24,6 @@ from stoker import __version__
 from stoker.control import store
 from stoker.control.auth.callers import Callers
 from stoker.control.auth.secret_references import SecretValues
-from stoker.control.beside import Beside
 from stoker.control.config.endpoints import RESERVED, Endpoints, called
 from stoker.control.config.sections import check_schema
 from stoker.control.config.settings import PlaneSettings
@@ -39,6 +38,7 @@ from stoker.control.jobs.uploaded_files import UploadedFiles
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
 from stoker.control.jobs.webhooks import Post, Webhooks
 from stoker.control.jobs.worker_logs import WorkerLogs
+from stoker.control.large_json import LargeJson
 from stoker.control.metrics.counters import Counters
 from stoker.control.metrics.scrape import Scrapes
 from stoker.control.nodes.answers import Answers
@@ -135,13 +135,13 @@ class Plane:
         making_way, streams = MakingWay(context, cluster, yields.ask), (live_logs, self.tunnels)
         self.sweeper = Sweeper(context, scheduling, artifacts, sessions, changes, making_way, streams)
         self.queries = queries = JobQueries(context, scheduling, artifacts, waiters, live_logs)
-        beside = Beside()
-        self.details = JobDetails(commits, artifacts, cluster, clock, beside)
+        self.large_json = large_json = LargeJson()
+        self.details = JobDetails(commits, artifacts, cluster, clock, large_json)
         self.worker_logs = WorkerLogs(cluster, live_logs, lambda: waiters.closed)
         self.webhooks = Webhooks(context, queries, post, changes.webhook_due, counters.webhook)
         self.uploaded_files = UploadedFiles(context, artifacts)
-        self.commands = JobCommands(context, scheduling, artifacts, waiters, changes, queries)
-        self.replays = Replays(management, scaling.places, self.details, self.commands, rng, beside)
+        self.commands = JobCommands(context, scheduling, artifacts, waiters, changes, queries, large_json)
+        self.replays = Replays(management, scaling.places, self.details, self.commands, rng, large_json)
 
     async def start(self, endpoints: Sequence[Endpoint]) -> None:
         """Stores the endpoints that the configuration declares, and others whose weights are locked otherwise

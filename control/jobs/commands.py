@@ -38,6 +38,7 @@ from stoker.control.errors import (
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.queries import JobQueries, no_job
 from stoker.control.jobs.waiters import JobChanges, JobWaiters
+from stoker.control.large_json import LargeJson
 from stoker.control.rules.access import NOBODY, Caller
 from stoker.control.rules.inputs.checking import check_input
 from stoker.control.rules.inputs.defaults import accepted
@@ -79,12 +80,14 @@ class JobCommands:
         waiters: JobWaiters,
         changes: JobChanges,
         queries: JobQueries,
+        large_json: LargeJson,
     ) -> None:
         self._settings, self._commits, self._traces = context.settings, context.commits, context.traces
         self._clock, self._rng = context.clock, context.rng
         self._endpoints, self._scaling = scheduling.endpoints, scheduling.scaling
         self._dispatch, self._artifacts, self._waiters = scheduling.dispatch, artifacts, waiters
         self._changes, self._queries = changes, queries
+        self._large_json = large_json
         self.closed = False
 
     # -- new jobs
@@ -248,7 +251,8 @@ class JobCommands:
         now, job = self._clock(), job_id(self._rng, sync=sync)
         data, ref = submission.input, None
         if endpoint.run.schema is not None:
-            data = self._checked(endpoint, endpoint.run.schema, data, job)
+            check = partial(self._checked, endpoint, endpoint.run.schema, data, job)
+            data = await self._large_json.run("check an input", len(data), check)
         if len(data) > SPILL_BYTES:
             ref = await self._spill(input_key(endpoint.id, job), data, now)
         saved = submission.saved

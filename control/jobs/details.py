@@ -8,11 +8,11 @@ from dataclasses import replace
 import orjson
 
 from stoker.control import store
-from stoker.control.beside import Beside
 from stoker.control.errors import CasesClosed, NotFound
 from stoker.control.jobs.artifacts import Artifacts
 from stoker.control.jobs.case_record import Payloads, case_record, why_no_case, without_secrets
 from stoker.control.jobs.queries import no_job
+from stoker.control.large_json import LargeJson
 from stoker.control.rules.access import Caller
 from stoker.control.rules.attempts import JobAttempts
 from stoker.control.rules.types import Endpoint, JobView
@@ -29,9 +29,9 @@ class JobDetails:
         artifacts: Artifacts,
         cluster: ClusterState,
         clock: Callable[[], float],
-        beside: Beside,
+        large_json: LargeJson,
     ) -> None:
-        self._commits, self._beside = commits, beside
+        self._commits, self._large_json = commits, large_json
         self._artifacts = artifacts
         self._cluster = cluster
         self._clock = clock
@@ -67,7 +67,7 @@ class JobDetails:
         body = await self._whole(found.body, found.ref) or b"null"
         if own:
             return body
-        return await self._beside.run(
+        return await self._large_json.run(
             "an input", len(body), lambda: orjson.dumps(without_secrets(orjson.loads(body)))
         )
 
@@ -76,7 +76,9 @@ class JobDetails:
         kept."""
         view, case, payloads = await self.whole_case(endpoint, job)
         size = len(payloads.input or b"") + len(payloads.saved or b"") + len(case.noted)
-        return await self._beside.run("a case", size, lambda: orjson.dumps(case_record(view, case, payloads)))
+        return await self._large_json.run(
+            "a case", size, lambda: orjson.dumps(case_record(view, case, payloads))
+        )
 
     async def whole_case(self, endpoint: Endpoint, job: str) -> tuple[JobView, store.StoredCase, Payloads]:
         """Returns the job's case with all that it names, secrets too. Raises NotFound as `case` does."""

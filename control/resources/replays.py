@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from stoker.control.beside import Beside
 from stoker.control.errors import BadRequest, Conflict, NotFound
 from stoker.control.jobs.commands import JobCommands
 from stoker.control.jobs.details import JobDetails
@@ -22,6 +21,7 @@ from stoker.control.jobs.replay_rules import (
     unknown,
     with_seed,
 )
+from stoker.control.large_json import LargeJson
 from stoker.control.resources.management import ManagedResources
 from stoker.control.resources.nodes import KnownNode
 from stoker.control.rules.access import Caller
@@ -43,9 +43,9 @@ class Replays:
         details: JobDetails,
         commands: JobCommands,
         rng: Random,
-        beside: Beside,
+        large_json: LargeJson,
     ) -> None:
-        self._management, self._places, self._beside = management, places, beside
+        self._management, self._places, self._large_json = management, places, large_json
         self._details, self._commands, self._rng = details, commands, rng
 
     async def start(self, endpoint: Endpoint, job: str, wish: Wish) -> JobView:
@@ -73,7 +73,7 @@ class Replays:
     async def _input(self, text: bytes, seed: int | None) -> bytes:
         if seed is None:
             return text
-        return await self._beside.run("a seed", len(text), lambda: with_seed(text, seed))
+        return await self._large_json.run("a seed", len(text), lambda: with_seed(text, seed))
 
     async def _node(self, account: str, wanted: str) -> Candidate:
         nodes = _candidates(await self._management.nodes.list(account))

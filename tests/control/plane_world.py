@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from random import Random
 from typing import Any, BinaryIO, TypeVar
+from unittest.mock import patch
 
 import pytest
 
-from stoker.control import store
+from stoker.control import large_json, store
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import Unavailable, UncertainCommit
 from stoker.control.plane import Plane
@@ -188,6 +189,19 @@ def story(test):  # type: ignore[no-untyped-def]
 
     wrapped.__name__, wrapped.__doc__ = test.__name__, test.__doc__
     return wrapped
+
+
+@contextmanager
+def work_beside_the_loop() -> Iterator[list[str]]:
+    """Yields the names of the work on large JSON; each is done at once, as there are no threads here."""
+    named: list[str] = []
+
+    async def at_once(name: str, work: Callable[[], T]) -> T:
+        named.append(name)
+        return work()
+
+    with patch.object(large_json, "run_in_thread", at_once):
+        yield named
 
 
 def one(x: object = 1) -> Submission:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import BinaryIO, TypeVar
 
 import orjson
@@ -21,7 +21,6 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.control.auth.rate_limits import Admission, Rates
-from stoker.control.beside import BESIDE_BYTES, Beside
 from stoker.control.bodies import Bodies, CallerLeft, too_large
 from stoker.control.config.endpoints import RESERVED
 from stoker.control.errors import BadRequest, Unauthorized, UnsupportedEncoding
@@ -33,7 +32,6 @@ from stoker.control.http.openai.requests import OpenAIRequest
 from stoker.control.jobs.records import Record
 from stoker.control.plane import Plane
 from stoker.control.rules.access import Caller
-from stoker.control.rules.json_size import refuse_many_parts
 from stoker.control.rules.types import LOAD_BALANCER, Endpoint
 from stoker.outbound.wait_limits import Waiter
 
@@ -189,25 +187,6 @@ def decompressed(body: bytes, limit: int) -> bytes:
     return content
 
 
-class BodyReader:
-    """Reads JSON bodies, the large ones beside the loop."""
-
-    def __init__(self) -> None:
-        self._beside = Beside()
-
-    async def read(self, parse: Callable[[bytes], T], body: bytes) -> T:
-        """Returns or raises what `parse` does with the body. Raises BadRequest for a large body of too many
-        parts."""
-        if len(body) <= BESIDE_BYTES:
-            return parse(body)
-
-        def bounded() -> T:
-            refuse_many_parts(body)
-            return parse(body)
-
-        return await self._beside.run("read a body", len(body), bounded)
-
-
 class Operations(APIRouter):
     """The routes of operations, and what these share."""
 
@@ -219,7 +198,6 @@ class Operations(APIRouter):
             Rates(settings.requests_per_worker, plane.cluster.ready_workers) if settings.rate_limits else None
         )
         self.bodies = Bodies(settings.spool)
-        self.reader = BodyReader()
         self.turns = Turns()
         self.of_workers: ASGIApp | None = None
         """Serves every path of load-balancing endpoints, where there is a gateway."""

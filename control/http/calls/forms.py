@@ -13,8 +13,8 @@ from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from stoker.control.errors import BadRequest
-from stoker.control.http.calls.calls import BodyReader
 from stoker.control.http.openai.requests import SentFile
+from stoker.control.large_json import LargeJson
 from stoker.control.rules.submissions import abbreviated
 
 FILES, FIELDS = 16, 64
@@ -42,13 +42,13 @@ def is_form(media_type: str) -> bool:
     return media_type.partition(";")[0].strip().lower() == "multipart/form-data"
 
 
-async def form_fields(media_type: str, body: bytes, reader: BodyReader) -> dict[str, Any]:
+async def form_fields(media_type: str, body: bytes, large_json: LargeJson) -> dict[str, Any]:
     """Returns the fields of a form or, whatever the media type, of a JSON object. A form's field `a[b]` is
     the `b` of an object `a`, and `a[]` one value of a list, as the official OpenAI clients write them. Raises
     BadRequest."""
     if is_form(media_type):
         return await _multipart(media_type, body)
-    return await reader.read(partial(_json, media_type), body)
+    return await large_json.read(partial(_json, media_type), body)
 
 
 def _json(media_type: str, body: bytes) -> dict[str, Any]:

@@ -111,7 +111,7 @@ async def _submission(call: Call, limit: int, *, sync: bool) -> Submission:
     key = call.header(b"idempotency-key")
     once = None if key is None else once_of(key, body, sync=sync)
     try:
-        submission = await call.shared.reader.read(parse_submission, body)
+        submission = await call.plane.large_json.read(parse_submission, body)
     except BadRequest as error:
         if call.endpoint.hosted:
             raise InvalidInput(str(error), job_id(call.settings.rng, sync=sync)) from None

@@ -12,7 +12,7 @@ from stoker.control.rules.submissions import Submission
 from stoker.control.rules.types import EndpointVersion
 from stoker.models.registry import PIPELINES
 from stoker.models.text_to_image.declaration import schema_for
-from tests.control.plane_world import endpoint, story, world
+from tests.control.plane_world import endpoint, story, work_beside_the_loop, world
 
 SMALL = {"maximum": 512}
 NARROWED = narrowed(
@@ -40,6 +40,19 @@ async def test_a_prompt_alone_gets_the_files_bounds() -> None:
         whole = job_input | {"prompt": "another"}
         await w.plane.commands.submit(ours, sent(**whole), sync=True)
         assert json.loads((await agent.assigned()).input or b"") == whole
+
+
+@story
+async def test_a_large_input_is_checked_beside_the_loop() -> None:
+    run = EndpointVersion("m:h", schema={"properties": {"steps": {"type": "integer", "default": 28}}})
+    with work_beside_the_loop() as named:
+        async with world(endpoint("ours", run=run, workers_min=1)) as (w, tasks):
+            agent = await w.working_agent(tasks)
+            ours = w.plane.endpoints.find("default", "ours")
+            for text, expected in (("short", []), ("x" * 300_000, ["check an input"])):
+                await w.plane.commands.submit(ours, sent(text=text), sync=True)
+                assert named == expected
+                await agent.completes(await agent.assigned())
 
 
 REFUSED: list[tuple[dict[str, object], str]] = [

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from stoker.control import beside, store
+from stoker.control import large_json, store
 from stoker.control.errors import BadRequest, CasesClosed, Conflict, NotFound, TooMany
 from stoker.control.jobs import replay_rules
 from stoker.control.jobs.replay_rules import Wish
@@ -20,7 +19,7 @@ from stoker.control.rules.types import Endpoint, EndpointVersion, JobView
 from stoker.wire.messages import Assign, Chunk, KeptAsk, Outcome, Price, Progress, Ref, Save, Usage
 from stoker.wire.object_keys import attempt_prefix, chunk_key, save_key
 from tests.control.nodes.test_kept_chunks import pages
-from tests.control.plane_world import World, endpoint, one, story, world
+from tests.control.plane_world import World, endpoint, one, story, work_beside_the_loop, world
 from tests.control.scripted_agent import ScriptedAgent
 
 KEEPS = endpoint(
@@ -164,27 +163,18 @@ async def test_a_large_save_goes_through_the_object_store_and_leaves_nothing_the
 
 @story
 async def test_what_is_large_is_read_and_written_beside_the_loop() -> None:
-    threads: list[str] = []
-
-    def in_thread(name: str, work: Callable[[], bytes]) -> asyncio.Future[bytes]:
-        threads.append(name)
-        done = asyncio.get_running_loop().create_future()
-        done.set_result(work())
-        return done
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beside, "run_in_thread", in_thread)
+    with pytest.MonkeyPatch.context() as patch, work_beside_the_loop() as named:
         async with world(KEEPS) as (made, tasks):
             agent = await made.working_agent(tasks)
             job = await a_failed_job(made, agent)
             for most, expected in ((100, []), (5, ["an input", "a case", "a seed"])):
-                patch.setattr(beside, "BESIDE_BYTES", most)
+                patch.setattr(large_json, "LARGE_BYTES", most)
                 reads = Caller("default", "k", Access("restricted", "none", {"echo": "read"}, cases=True))
                 assert json.loads(await made.plane.details.input(made.echo, job, reads)) == {"x": 1}
                 assert json.loads(await made.plane.details.case(made.echo, job))["input"] == {"x": 1}
                 await started(made, job, node="node-1", seed=7)
                 await started(made, job, node="node-1")
-                assert threads == expected
+                assert named == expected
 
 
 @story

@@ -34,7 +34,7 @@ async def request_in(call: Call, body: bytes) -> OpenAIRequest:
     """Returns the request in a body. Raises BadRequest."""
     if call.method != "POST":
         return OpenAIRequest(call.job, None)
-    return OpenAIRequest(call.job, await form_fields(media_type_of(call), body, call.shared.reader))
+    return OpenAIRequest(call.job, await form_fields(media_type_of(call), body, call.plane.large_json))
 
 
 def media_type_of(call: Call) -> str:

@@ -16,6 +16,7 @@ from pydantic_core import to_json
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.errors import BadRequest, InvalidInput, KeyReused, NotFound, Unauthorized
 from stoker.control.jobs.replay_rules import Wish
+from stoker.control.large_json import LargeJson
 from stoker.control.rules.access import ALL, NOBODY, Access, Caller
 from stoker.control.rules.attempts import JobAttempts
 from stoker.control.rules.inputs.defaults import accepted
@@ -93,6 +94,7 @@ class FakePlane:
     events: asyncio.Queue[StreamEvent] = field(default_factory=asyncio.Queue)
     log_events: asyncio.Queue[LogEvent] = field(default_factory=asyncio.Queue)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    large_json: LargeJson = field(default_factory=LargeJson)
     counted: EndpointHealth = field(default_factory=EndpointHealth)
     held: asyncio.Event = field(default_factory=asyncio.Event)
     follow_closed: asyncio.Event = field(default_factory=asyncio.Event)

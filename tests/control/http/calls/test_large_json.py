@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.control.errors import BadRequest
-from stoker.control.http.calls import calls, jobs
+from stoker.control.http.calls import jobs
+from stoker.control.large_json import LargeJson
 from stoker.control.rules import json_size
 from stoker.control.rules.json_size import refuse_many_parts
 from tests.control.http.calls.fake_plane import FakePlane
@@ -41,7 +42,7 @@ async def test_a_body_of_very_many_parts_is_refused_before_it_is_read(
 
 async def test_a_form_that_is_json_likewise(http: httpx2.AsyncClient) -> None:
     with pytest.raises(BadRequest, match="at most; it has more"):
-        await calls.BodyReader().read(json.loads, b"{%b}" % MANY["keys"])
+        await LargeJson().read(json.loads, b"{%b}" % MANY["keys"])
 
 
 async def test_a_large_body_is_read_in_a_thread_and_a_small_one_is_not(
@@ -62,7 +63,7 @@ async def test_a_large_body_is_read_in_a_thread_and_a_small_one_is_not(
 
 
 async def test_large_bodies_are_read_one_at_a_time() -> None:
-    reader, now, most = calls.BodyReader(), 0, 0
+    reader, now, most = LargeJson(), 0, 0
     both = threading.Barrier(2)
 
     def parse(_: bytes) -> None:

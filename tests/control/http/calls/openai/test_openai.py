@@ -16,11 +16,11 @@ from pydantic_core import to_json
 from starlette.types import ASGIApp
 
 from stoker.control.errors import BadRequest
-from stoker.control.http.calls.calls import BodyReader
 from stoker.control.http.calls.forms import form_fields
 from stoker.control.http.openai import answers, completions
 from stoker.control.http.openai.images import parse_images
 from stoker.control.http.openai.requests import OpenAIRequest
+from stoker.control.large_json import LargeJson
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.submissions import parse_submission
@@ -414,7 +414,7 @@ def test_every_chunk_is_whole_events(value: Any) -> None:
 )
 def test_any_body_is_a_job_or_a_clear_refusal(body: bytes, media_type: str | None) -> None:
     with suppress(BadRequest):
-        fields = asyncio.run(form_fields(media_type or "", body, BodyReader()))
+        fields = asyncio.run(form_fields(media_type or "", body, LargeJson()))
         parse_submission(to_json({"input": OpenAIRequest("/v1/x", fields).job_input}))
 
 

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.control.errors import BadRequest
-from stoker.control.http.calls.calls import BodyReader
 from stoker.control.http.calls.forms import form_fields
 from stoker.control.http.openai.requests import SentFile
 from stoker.control.http.openai.videos import parse_video, video_object
+from stoker.control.large_json import LargeJson
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.streams import StreamEvent
 from stoker.control.rules.types import JobView
@@ -275,7 +275,7 @@ PARTS = [
 )
 def test_any_form_is_fields_or_a_clear_refusal(boundary: str, body: bytes) -> None:
     with suppress(BadRequest):
-        asyncio.run(form_fields(f"multipart/form-data; boundary={boundary}", body, BodyReader()))
+        asyncio.run(form_fields(f"multipart/form-data; boundary={boundary}", body, LargeJson()))
 
 
 # -- pure
@@ -324,7 +324,7 @@ def test_the_size_follows_the_shorter_side(size: str, expected: str) -> None:
 async def test_a_form_is_read_as_utf_8_whatever_codec_it_names() -> None:
     part = b'--a\r\nContent-Disposition: form-data; name="prompt"\r\n\r\n\\ud800 \xc3\xa9\r\n--a--\r\n'
     for charset in ("unicode_escape", "punycode", "utf-8"):
-        fields = await form_fields(f"multipart/form-data; boundary=a; charset={charset}", part, BodyReader())
+        fields = await form_fields(f"multipart/form-data; boundary=a; charset={charset}", part, LargeJson())
         assert fields == {"prompt": "\\ud800 é"}
     with pytest.raises(BadRequest, match="names no boundary"):
-        await form_fields("multipart/form-data", part, BodyReader())
+        await form_fields("multipart/form-data", part, LargeJson())

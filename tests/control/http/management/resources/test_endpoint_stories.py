@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from stoker.control import beside, store
+from stoker.control import large_json, store
 from stoker.wire.messages import Device, WorkerState
 from tests.control.http.management.managed import V2, Managed, managed
 from tests.control.plane_world import story
@@ -163,7 +163,7 @@ async def test_a_job_that_comes_with_the_deletion_is_not_forgotten() -> None:
         turns, stored = 0, False
         while not stored:  # until the deletion came after the answer
             made = await api.made("/endpoints", templateId=await template(api), workersMax=0)
-            with patch.object(beside, "run_in_thread", in_two_turns):
+            with patch.object(large_json, "run_in_thread", in_two_turns):
                 coming = asyncio.create_task(api.http.post(f"{V2}/{made['id']}/run", json=large))
                 for _ in range(turns):
                     await asyncio.sleep(0)

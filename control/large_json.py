@@ -9,21 +9,34 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from stoker.control.rules.json_size import refuse_many_parts
 from stoker.outbound.run_in_thread import run_in_thread
 
 T = TypeVar("T")
 
-BESIDE_BYTES = 256 * 1024
+LARGE_BYTES = 256 * 1024
 """A text above this is read and written in a thread."""
 
 
-class Beside:
+class LargeJson:
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
 
     async def run(self, what: str, size: int, work: Callable[[], T]) -> T:
         """Returns or raises what `work` does with texts of so many bytes. `what` names its thread."""
-        if size <= BESIDE_BYTES:
+        if size <= LARGE_BYTES:
             return work()
         async with self._turn:
             return await run_in_thread(what, work)
+
+    async def read(self, parse: Callable[[bytes], T], body: bytes) -> T:
+        """Returns or raises what `parse` does with a caller's body. Raises BadRequest for a large body of too
+        many parts."""
+        if len(body) <= LARGE_BYTES:
+            return parse(body)
+
+        def bounded() -> T:
+            refuse_many_parts(body)
+            return parse(body)
+
+        return await self.run("read a body", len(body), bounded)
