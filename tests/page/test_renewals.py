@@ -8,13 +8,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from stoker.page.access import renewing
-from stoker.page.access.renewing import Renewals
+from stoker.page.access import token_renewal
+from stoker.page.access.token_renewal import Renewals
 
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Renewals:
-    monkeypatch.setattr(renewing, "LOOK_S", 0)
+    monkeypatch.setattr(token_renewal, "LOOK_S", 0)
     return Renewals(Mock(), Mock(), Mock(), lambda: 0.0)
 
 
