@@ -8,7 +8,7 @@
 A worker sends them when the attempt begins, after each fetch, and when the handler raises; the last ones
 count, so that of a worker that is killed they are known, too. Left out, since they may be secrets, are
 queries of URLs, messages, and the values of variables, but for those that choose a pipeline and its
-speed-ups. Paths of source files begin at the handler's folder.
+speed-ups, and the id of a container's image. Paths of source files begin at the handler's folder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any
 
 _LIBRARIES = ("torch", "diffusers", "transformers", "safetensors", "numpy", "PIL", "av", "runpod")
-_SETTINGS = ("STOKER_PIPELINE", "STOKER_PROFILE", "STOKER_ATTENTION")
+_SETTINGS = ("STOKER_PIPELINE", "STOKER_PROFILE", "STOKER_ATTENTION", "STOKER_IMAGE_ID")
 _NAMES_MOST = 200
 _FILES_MOST = 200
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))

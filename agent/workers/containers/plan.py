@@ -37,6 +37,8 @@ HOME = ("HOME", "/tmp")
 
 WEIGHTS_DIR, WEIGHTS = "STOKER_WEIGHTS_DIR", "/stoker-weights"
 """The variable with the path of the weights, and where they are in a container."""
+IMAGE_ID = "STOKER_IMAGE_ID"
+"""The variable with the image's id. The case of a job has it: a name may mean another image tomorrow."""
 DOCKER_WITH_CDI = 25
 PODMAN_WITH_CDI = 4
 
@@ -175,7 +177,7 @@ def plan(
     first = ({WEIGHTS_DIR: WEIGHTS} if paths.weights else {}) | ({} if paths.user is None else dict([HOME]))
     made = ContainerPlan(
         image,
-        {**first, **_environment(spec, device, environment)},
+        {**first, **_environment(spec, device, image, environment)},
         {AGENT_LABEL: paths.agent, WORKER_LABEL: spec.worker},
         limits.of(spec.limits),
         binds=_binds(spec, paths),
@@ -196,7 +198,9 @@ def _python_command(interpreter: Sequence[str]) -> tuple[str, ...]:
     return *(interpreter or ("python",)), *module
 
 
-def _environment(spec: WorkerSpec, device: Device | None, added: Mapping[str, str]) -> dict[str, str]:
+def _environment(
+    spec: WorkerSpec, device: Device | None, image: str, added: Mapping[str, str]
+) -> dict[str, str]:
     """Returns the container's variables. Only a container without GPUs gets CUDA_VISIBLE_DEVICES: CDI adds no
     GPU but those that were requested. "void" stops NVIDIA's runtime, if that is the engine's default, from
     adding all GPUs because the image requests them."""
@@ -207,7 +211,7 @@ def _environment(spec: WorkerSpec, device: Device | None, added: Mapping[str, st
         return {**added, **last}
     declared = {**spec.env, **added}
     search = [f"{INSIDE}/package", *filter(None, [declared.pop("PYTHONPATH", "")])]
-    return {**declared, "PYTHONPATH": ":".join(search), **last}
+    return {**declared, "PYTHONPATH": ":".join(search), IMAGE_ID: image, **last}
 
 
 def _binds(spec: WorkerSpec, paths: HostPaths) -> tuple[Bind, ...]:

@@ -46,9 +46,11 @@ def test_nobody_asks_and_nothing_is_noted() -> None:
 
 def test_names_of_variables_are_there_and_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OF_THE_HANDLER", "s3cr3t")
+    monkeypatch.setenv("STOKER_IMAGE_ID", "sha256:12")
     found = noted(raises)[-1]
     assert "OF_THE_HANDLER" in found["environment"]
     assert "s3cr3t" not in str(found)
+    assert found["settings"]["STOKER_IMAGE_ID"] == "sha256:12", "but for those that say what it runs"
 
 
 def test_a_file_is_noted_without_the_query_of_its_url(tmp_path: Path) -> None:

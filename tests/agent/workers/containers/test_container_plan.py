@@ -199,6 +199,7 @@ def test_what_a_worker_sees(spec: WorkerSpec, device: Device | None, added: dict
     assert request["Entrypoint"] == interpreter + runtime
     assert request["User"] == "7:8"
     assert environment(request)["PYTHONPATH"].split(":")[0] == "/stoker/package"
+    assert environment(request)["STOKER_IMAGE_ID"] == request["Image"]
 
 
 SPEC = WorkerSpec("w1", "e", 1, "", image="a:1")

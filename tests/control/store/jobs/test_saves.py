@@ -74,7 +74,7 @@ def test_chunks_reach_readers_with_the_save_that_covers_them(bench: Bench) -> No
     assert read(bench, claimed.job, (1, 1)) == [(1, 2, "2 of 1")], "and with the end"
 
 
-@pytest.mark.parametrize("end", ["cancel", "wait_over", "given_up"])
+@pytest.mark.parametrize("end", ["cancel", "wait_over", "given_up", "purge"])
 def test_every_end_shows_all_chunks_and_drops_the_save(bench: Bench, end: str) -> None:
     claimed = bench.running(10.0, max_attempts=1)
     ref = stored(claimed, 0)
@@ -83,6 +83,9 @@ def test_every_end_shows_all_chunks_and_drops_the_save(bench: Bench, end: str) -
         bench.cancel(12.0, claimed.job)
     elif end == "wait_over":
         bench.end_wait(12.0, claimed.job)
+    elif end == "purge":
+        bench.report(12.0, bench.lost(claimed))
+        bench.purge(13.0, bench.newest())
     else:
         bench.report(12.0, bench.done(claimed, end="failed", error="no"))
     assert read(bench, claimed.job) == [(1, 0, "0 of 1")]
