@@ -38,7 +38,7 @@ HOME = ("HOME", "/tmp")
 WEIGHTS_DIR, WEIGHTS = "STOKER_WEIGHTS_DIR", "/stoker-weights"
 """The variable with the path of the weights, and where they are in a container."""
 IMAGE_ID = "STOKER_IMAGE_ID"
-"""The variable with the image's id. The case of a job has it: a name may mean another image tomorrow."""
+"""The variable with the image's id, for the case of a job: a name may mean another image tomorrow."""
 DOCKER_WITH_CDI = 25
 PODMAN_WITH_CDI = 4
 
