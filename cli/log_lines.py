@@ -2,7 +2,8 @@
 
 A line that belongs to a request of a caller has the request's id, which the caller got as `X-Request-Id`. A
 line of JSON has the ids that its message names as fields of their own: a message `worker %s of endpoint %s`
-gives `worker` and `endpoint`, so that whoever writes a line need not say them twice.
+gives `worker` and `endpoint`, so that whoever writes a line need not say them twice. Each line of JSON of an
+agent has its `node`.
 """
 
 from __future__ import annotations
@@ -84,9 +85,23 @@ class JsonLines(logging.Formatter):
         }
         if request := getattr(record, "request", ""):
             line["request"] = request
+        if node := getattr(record, "node", ""):
+            line.setdefault("node", node)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)
+
+
+def note_node(node: str) -> None:
+    """Gives every further record of this process's log a `node`: the id of the node that it is about."""
+    make = logging.getLogRecordFactory()
+
+    def noted(*args: object, **kwargs: object) -> logging.LogRecord:
+        record = make(*args, **kwargs)
+        record.node = node
+        return record
+
+    logging.setLogRecordFactory(noted)
 
 
 def log_lines(form: Format, level: Level) -> None:

@@ -23,18 +23,20 @@ class Addresses:
         self._answers = 0
         """The index of the address that answered last."""
 
-    def tries(self, request: httpx2.Request) -> Iterator[httpx2.Request]:
-        """Yields the request for each address. Whoever stops here has an answer, and the next request begins
-        at that address."""
+    def tries(self, request: httpx2.Request) -> Iterator[tuple[int, httpx2.Request]]:
+        """Yields the index of each address and the request for it. Whoever stops here has an answer, and the
+        next request begins at that address."""
         known = self._answers
         for turn in range(len(self._bases)):
-            self._answers = (known + turn) % len(self._bases)
-            yield self._at(request, self._bases[self._answers])
+            self._answers = index = (known + turn) % len(self._bases)
+            yield index, self._at(request, self._bases[index])
         self._answers = known
 
-    def doubt(self) -> None:
-        """Lets the next request begin at the address after the one that was tried last."""
-        self._answers = (self._answers + 1) % len(self._bases)
+    def doubt(self, index: int) -> None:
+        """Lets the next request begin after this address, where it would begin at it: of many requests that
+        wait there at once, the first moves on, and no other moves back."""
+        if self._answers == index:
+            self._answers = (index + 1) % len(self._bases)
 
     def _at(self, request: httpx2.Request, base: httpx2.URL) -> httpx2.Request:
         first = self._bases[0]
@@ -57,13 +59,13 @@ class Failover(httpx2.BaseTransport):
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         failed: Exception | None = None
-        for one in self._addresses.tries(request):
+        for index, one in self._addresses.tries(request):
             try:
                 return self._inner.handle_request(one)
             except UNSENT as error:
                 failed = failed or error
             except httpx2.TransportError:
-                self._addresses.doubt()
+                self._addresses.doubt(index)
                 raise
         assert failed is not None
         raise failed
@@ -80,13 +82,13 @@ class AsyncFailover(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         failed: Exception | None = None
-        for one in self._addresses.tries(request):
+        for index, one in self._addresses.tries(request):
             try:
                 return await self._inner.handle_async_request(one)
             except UNSENT as error:
                 failed = failed or error
             except httpx2.TransportError:
-                self._addresses.doubt()
+                self._addresses.doubt(index)
                 raise
         assert failed is not None
         raise failed

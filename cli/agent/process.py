@@ -71,6 +71,7 @@ from stoker.cli.agent.weights import weights_cache
 from stoker.cli.daemons.options import AgentOptions
 from stoker.cli.data_folder import locked_after_wait, write_private
 from stoker.cli.errors import CliError
+from stoker.cli.log_lines import note_node
 from stoker.cli.processes.readiness import announce, send_line
 from stoker.cli.processes.stopping import on_first_signal
 from stoker.models.weights import LOCK, weights_folder
@@ -118,6 +119,7 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
     volumes = volume_root(options.volume_root, variables)
     gateway = gateway_at(options.gateway_listen, options.gateway_advertise, variables)
     async with locked_after_wait(folder / "agent.lock", f"another agent is running on {folder}"):
+        note_node(node := node_id(folder))
         user = worker_user(options.worker_user, folder)
         user_range = worker_users(options.worker_users, folder)
         sampler = NvmlSampler()  # first: nothing is open yet if it raises
@@ -129,7 +131,6 @@ async def run_agent(options: AgentOptions, variables: Mapping[str, str]) -> None
         gateways = await open_gateways(relay, gateway, folder, here=controls.stay_here)
         rng, signing, inputs = SystemRandom(), SigningRequests(), input_cache(folder, variables)
         objects = S3Objects(signing)
-        node = node_id(folder)
         listener = _probes_listener(options.probes)
         mounted = host_folders(folder, volumes, weights_path(variables), variables)
         engine = await container_engine(node, os.environ, mounted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import httpx2
 import pytest
 
 from stoker.client import KeyInTheClear, Unreachable
+from stoker.client.failover import AsyncFailover
 from tests.client.service import Awaiting, Service, ok, waiting
 
 BOTH = "https://a.example, https://b.example:8443/stoker/v2"
@@ -80,6 +82,34 @@ def test_an_address_that_does_not_answer_is_not_called_first_again(made: Any) ->
         client.status("echo", "j-u1")
     a, b = "https://a.example/v2/echo", "https://b.example:8443/stoker/v2/echo"
     assert places(service) == [f"{at}/status/j-u1" for at in (a, b, b, a, b)]
+
+
+class Still(httpx2.AsyncBaseTransport):
+    """The host a takes requests and answers none of them, until `over`; b answers at once."""
+
+    def __init__(self) -> None:
+        self.over, self.waiting = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.url.host == "b.example":
+            return httpx2.Response(200)
+        self.waiting.release()
+        await self.over.wait()
+        raise httpx2.ReadTimeout("nothing came")
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 8])
+async def test_of_requests_that_wait_at_an_address_together_the_first_moves_on_for_all(number: int) -> None:
+    still = Still()
+    bases = ["https://a.example", "https://b.example"]
+    async with httpx2.AsyncClient(transport=AsyncFailover(bases, still), base_url=bases[0]) as client:
+        asked = [asyncio.create_task(client.get("/")) for _ in range(number)]
+        for _ in asked:
+            await still.waiting.acquire()
+        still.over.set()
+        ends = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(end) for end in ends] == [httpx2.ReadTimeout] * number
+        assert (await client.get("/")).status_code == 200
 
 
 def test_each_address_is_looked_at_for_a_key_in_the_clear(made: Any) -> None:

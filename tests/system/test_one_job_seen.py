@@ -111,6 +111,9 @@ def test_one_job_in_a_scrape_a_trace_its_attempts_and_a_line(seen: tuple[Stack, 
     assert f"; database {data / 'stoker.db'}, object store http://127.0.0.1:" in start
     assert start.endswith(f", data folder {data}")
 
+    of_agent = [json.loads(one) for one in stack.log("agent").splitlines()]
+    assert {one.get("node") for one in of_agent} == {attempt["node"]}
+
     text, found = scraped(stack)
     assert found["stoker_jobs_ended_total"] == found["stoker_job_execution_seconds_count"] == 1
     assert found["stoker_webhook_tries_total"] >= 1

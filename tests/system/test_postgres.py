@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.stack import SOURCE, START_S, queue_endpoint, running, until
+from tests.system.stack import SOURCE, START_S, Stack, queue_endpoint, running, until
 
 ENDPOINT = queue_endpoint("waits", "recording/first_attempt_waits.py")
 PASSWORD = "hidden-password"
@@ -68,6 +68,12 @@ def test_a_second_control_says_why_it_does_not_start(tmp_path: Path, url: str) -
         assert stack.runsync("waits", job_input(tmp_path) | {"go": "/"})["status"] == "COMPLETED"
 
 
+def ready(stack: Stack) -> tuple[int, set[str]]:
+    """The answer of `/ready`, and the checks that fail."""
+    answer = stack.http.get(f"{stack.facts['http']}/ready")
+    return answer.status_code, {name for name, said in answer.json()["checks"].items() if said != "ok"}
+
+
 def test_a_database_that_was_away_is_found_again(tmp_path: Path, url: str, postgres: Any) -> None:
     with running(tmp_path, ENDPOINT, database=url) as stack:
         job = stack.run("waits", job_input(tmp_path))
@@ -76,10 +82,14 @@ def test_a_database_that_was_away_is_found_again(tmp_path: Path, url: str, postg
         refused = stack.http.post("/waits/run", json={"input": {}})
         assert refused.status_code == 503
         assert "the database went away" in refused.text
+        until(
+            lambda: ready(stack) == (503, {"database", "migrations"}), START_S, "a control that is not ready"
+        )
         (tmp_path / "go").touch()  # it ends while nobody can write that down
         postgres.start()
         record = stack.end_of("waits", job)
         assert (record["status"], record["output"]) == ("COMPLETED", {"attempt": 1})
+        until(lambda: ready(stack) == (200, set()), START_S, "a control that is ready again")
         over = "the outage of the database is over"
         until(lambda: over in stack.log("control"), START_S, "a line at the end of the outage")
         told = [line for line in stack.log("control").splitlines() if "nothing was stored" in line]

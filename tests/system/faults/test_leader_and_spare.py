@@ -175,6 +175,8 @@ def test_each_job_ends_once_whatever_ends_meanwhile(tmp_path: Path, jobs: int, p
             with Client(pair.http, stack.key, resends=5) as client:
                 for job, number in callers.accepted.items():
                     assert client.status("echo", job).output == {"n": number}
+            if paused_s:
+                assert max(callers.gaps) < paused_s, "callers were served while the leader stood still"
             print(f"refused: {callers.refused}; the longest times in which no job was accepted, in s:")
             print(*(f"{gap:.1f}" for gap in sorted(callers.gaps)[-5:]))
     finally:
