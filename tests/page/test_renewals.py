@@ -41,7 +41,7 @@ async def test_a_fault_that_ends_the_renewals_is_logged_when_it_happens(
 async def test_renewals_end_with_the_page_and_say_nothing(
     looks: Renewals, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, renewing.log.name)
+    caplog.set_level(logging.DEBUG, token_renewal.log.name)
     before = asyncio.all_tasks()
     async with looks.running():
         assert len(asyncio.all_tasks() - before) == 1
