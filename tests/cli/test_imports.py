@@ -21,8 +21,8 @@ WITHOUT = {
     "stoker.cli.jobs.commands": f"{RICH} {HEAVY} grpc pydantic stoker.control stoker.agent",
     "stoker.cli.up.up": f"{HEAVY} typer httpx2 jsonschema grpc stoker.agent.node stoker.control.store",
     "stoker.cli.page": f"torch numpy PIL {STORES} grpc jwt stoker.agent stoker.control stoker.models",
-    AGENT: f"{RICH} {HEAVY} typer pydantic docker",
-    CONTROL: f"{RICH} typer torch numpy PIL boto3 s3transfer psycopg sqlalchemy.dialects.postgresql"
+    AGENT: f"{RICH} {HEAVY} typer httpx2 html pydantic docker",
+    CONTROL: f"{RICH} typer httpx2 torch numpy PIL boto3 s3transfer psycopg sqlalchemy.dialects.postgresql"
     " jsonschema referencing attr cryptography.x509 jwt opentelemetry.sdk"
     " nicegui stoker.agent stoker.control.http.management.app",
 }
@@ -31,17 +31,17 @@ WITHOUT = {
 
 HTTP = "anyio brotli h11 httpcore2 httpx2 idna truststore typing_extensions"
 MODELS = "annotated_doc annotated_types pydantic pydantic_core typing_extensions typing_inspection"
-SESSIONS = "google grpc msgspec uvloop"
+SESSIONS = "google grpc msgspec typing_extensions uvloop"
 PACKAGES = {
     "stoker.worker.runtime": "",
     "stoker.cli.daemons.__main__": "",
     "stoker.cli.main": "annotated_doc shellingham typer",
     "stoker.cli.jobs.commands": f"annotated_doc shellingham typer {HTTP}",
     "stoker.cli.up.up": f"{MODELS} msgspec orjson rich",
-    AGENT: f"{SESSIONS} {HTTP} pynvml",
-    CONTROL: f"{SESSIONS} {HTTP} {MODELS} botocore certifi click cryptography dateutil fastapi httptools"
-    " jmespath opentelemetry orjson prometheus_client pyrate_limiter python_multipart six sqlalchemy"
-    " standardwebhooks starlette urllib3 uvicorn watchfiles",
+    AGENT: f"{SESSIONS} pynvml",
+    CONTROL: f"{SESSIONS} {MODELS} anyio botocore brotli certifi click cryptography dateutil fastapi h11"
+    " httptools jmespath opentelemetry orjson prometheus_client pyrate_limiter python_multipart six"
+    " sqlalchemy standardwebhooks starlette urllib3 uvicorn watchfiles",
 }
 """All packages that a process imports at its start."""
 
