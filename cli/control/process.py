@@ -35,7 +35,7 @@ from stoker.cli.audit_log import local_user
 from stoker.cli.control import s3_settings
 from stoker.cli.control.agent_certificates import ends_of, node_certificates
 from stoker.cli.control.database import check_chosen, chosen_url, open_chosen
-from stoker.cli.control.hosted import declared_endpoints, with_hosted_aliases
+from stoker.cli.control.endpoints import declared_endpoints, with_hosted_aliases
 from stoker.cli.control.renewal import Renewal
 from stoker.cli.control.signing_in import sign_in
 from stoker.cli.control.sources import with_sources

@@ -24,7 +24,8 @@ from rich.console import Console
 
 from stoker.cli.consoles import lasting_console, print_table
 from stoker.cli.control import s3_settings
-from stoker.cli.control.hosted import declared_endpoints, needed_weights, serving_rows, with_hosted_aliases
+from stoker.cli.control.endpoints import declared_endpoints, with_hosted_aliases
+from stoker.cli.control.hosted import needed_weights, serving_rows
 from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
 from stoker.cli.daemons.options import AgentOptions, ControlOptions
 from stoker.cli.daemons.start import command

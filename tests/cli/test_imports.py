@@ -24,7 +24,7 @@ WITHOUT = {
     AGENT: f"{RICH} {HEAVY} typer httpx2 html pydantic docker",
     CONTROL: f"{RICH} typer httpx2 torch numpy PIL boto3 s3transfer psycopg sqlalchemy.dialects.postgresql"
     " jsonschema referencing attr cryptography.x509 jwt opentelemetry.sdk"
-    " nicegui stoker.agent stoker.control.http.management.app",
+    " nicegui stoker.agent stoker.models.hosted stoker.control.http.management.app",
 }
 """What no process imports at its start, by the modules that it begins with."""
 

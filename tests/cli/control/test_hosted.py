@@ -16,13 +16,8 @@ import pytest
 from stoker.cli.agent.controls import ConnectionOptions, Controls, NodeCredential
 from stoker.cli.agent.isolation import worker_user
 from stoker.cli.agent.process import host_environment, node_id
-from stoker.cli.control.hosted import (
-    declared_endpoints,
-    hosted_endpoints,
-    needed_weights,
-    serving_rows,
-    with_hosted_aliases,
-)
+from stoker.cli.control.endpoints import declared_endpoints, with_hosted_aliases
+from stoker.cli.control.hosted import hosted_endpoints, needed_weights, serving_rows
 from stoker.cli.control.weights import known_weights, locked_weights
 from stoker.cli.daemons.options import AgentOptions
 from stoker.cli.errors import CliError
