@@ -40,8 +40,8 @@ PACKAGES = {
     "stoker.cli.up.up": f"{MODELS} msgspec orjson rich",
     AGENT: f"{SESSIONS} pynvml",
     CONTROL: f"{SESSIONS} {MODELS} anyio botocore brotli certifi click cryptography dateutil fastapi h11"
-    " httptools jmespath opentelemetry orjson prometheus_client pyrate_limiter python_multipart six"
-    " sqlalchemy standardwebhooks starlette urllib3 uvicorn watchfiles",
+    " httptools jmespath opentelemetry orjson prometheus_client python_multipart six sqlalchemy"
+    " standardwebhooks starlette urllib3 uvicorn watchfiles",
 }
 """All packages that a process imports at its start."""
 
