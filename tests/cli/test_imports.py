@@ -21,7 +21,7 @@ WITHOUT = {
     "stoker.cli.jobs.commands": f"{RICH} {HEAVY} grpc pydantic stoker.control stoker.agent",
     "stoker.cli.up.up": f"{HEAVY} typer httpx2 jsonschema grpc stoker.agent.node stoker.control.store",
     "stoker.cli.page": f"torch numpy PIL {STORES} grpc jwt stoker.agent stoker.control stoker.models",
-    AGENT: f"{RICH} {HEAVY} typer httpx2 html pydantic docker",
+    AGENT: f"{RICH} {HEAVY} typer httpx2 html pydantic pynvml docker",
     CONTROL: f"{RICH} typer httpx2 torch numpy PIL boto3 s3transfer psycopg sqlalchemy.dialects.postgresql"
     " jsonschema referencing attr cryptography.x509 jwt opentelemetry.sdk"
     " nicegui stoker.agent stoker.models.hosted stoker.control.http.management.app",
@@ -38,7 +38,7 @@ PACKAGES = {
     "stoker.cli.main": "annotated_doc shellingham typer",
     "stoker.cli.jobs.commands": f"annotated_doc shellingham typer {HTTP}",
     "stoker.cli.up.up": f"{MODELS} msgspec orjson rich",
-    AGENT: f"{SESSIONS} pynvml",
+    AGENT: SESSIONS,
     CONTROL: f"{SESSIONS} {MODELS} anyio botocore brotli certifi click cryptography dateutil fastapi h11"
     " httptools jmespath opentelemetry orjson prometheus_client python_multipart six sqlalchemy"
     " standardwebhooks starlette urllib3 uvicorn watchfiles",

@@ -26,7 +26,8 @@ SHORT_S = 2.0
 
 LOOK = """
 import asyncio, dataclasses, json, os, sys
-from stoker.agent.host.devices.devices import DevicesUnknown, NvmlSampler
+from stoker.agent.host.devices.devices import NvmlSampler
+from stoker.agent.host.devices.interfaces import DevicesUnknown
 try:
     sampler = NvmlSampler(*map(float, sys.argv[1:]))
 except DevicesUnknown as error:
