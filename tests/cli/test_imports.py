@@ -16,9 +16,9 @@ AGENT = "stoker.cli.daemons.__main__, stoker.cli.agent.process"
 CONTROL = "stoker.cli.daemons.__main__, stoker.cli.control.process"
 WITHOUT = {
     "stoker.worker.runtime": f"{RICH} {HEAVY} typer httpx2 grpc pydantic stoker.cli stoker.agent",
-    "stoker.cli.main": f"{RICH} {HEAVY} httpx2 grpc pydantic email stoker.agent stoker.models",
+    "stoker.cli.main": f"{RICH} {HEAVY} asyncio httpx2 grpc pydantic email stoker.agent stoker.models",
     "stoker.cli.daemons.__main__": f"{RICH} {HEAVY} typer httpx2 grpc pydantic email",
-    "stoker.cli.jobs.commands": f"{RICH} {HEAVY} grpc pydantic stoker.control stoker.agent",
+    "stoker.cli.jobs.commands": f"{RICH} {HEAVY} asyncio grpc pydantic stoker.control stoker.agent",
     "stoker.cli.up.up": f"{HEAVY} typer httpx2 jsonschema grpc stoker.agent.node stoker.control.store",
     "stoker.cli.page": f"torch numpy PIL {STORES} grpc jwt stoker.agent stoker.control stoker.models",
     AGENT: f"{RICH} {HEAVY} typer httpx2 html pydantic pynvml docker",
