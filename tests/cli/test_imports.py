@@ -21,7 +21,8 @@ WITHOUT = {
     "stoker.cli.jobs.commands": f"{RICH} {HEAVY} asyncio grpc pydantic stoker.control stoker.agent",
     "stoker.cli.up.up": f"{HEAVY} typer httpx2 jsonschema grpc stoker.agent.node stoker.control.store",
     "stoker.cli.page": f"torch numpy PIL {STORES} grpc jwt stoker.agent stoker.control stoker.models",
-    AGENT: f"{RICH} {HEAVY} typer httpx2 html pydantic pynvml docker",
+    AGENT: f"{RICH} {HEAVY} typer httpx2 html pydantic pynvml docker tarfile"
+    " stoker.agent.workers.sdk_programs.worker",
     CONTROL: f"{RICH} typer httpx2 torch numpy PIL boto3 s3transfer psycopg sqlalchemy.dialects.postgresql"
     " jsonschema referencing attr cryptography.x509 jwt opentelemetry.sdk pydantic.v1.main"
     " nicegui stoker.agent stoker.models.hosted stoker.control.http.management.app",
