@@ -42,7 +42,7 @@ from stoker.cli.control.sources import with_sources
 from stoker.cli.control.standby import before_stop, listening, once_there, take_lead
 from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
 from stoker.cli.control.tracing import traces
-from stoker.cli.control.weights import known_weights
+from stoker.cli.control.weights import KnownWeights
 from stoker.cli.daemons.options import ControlOptions
 from stoker.cli.data_folder import DataFolder
 from stoker.cli.errors import CliError
@@ -302,7 +302,7 @@ def _settings(options: ControlOptions, declares: Declared, folder: DataFolder) -
         registries=registry_auths(config),
         local_roots=config.local_roots,
         functions=config.functions,
-        weights=known_weights(),
+        weights=KnownWeights(),
         local_base=str(options.config.resolve().parent) if options.config else "/",
         prices=device_prices(config),
         gateway_ways=config.gateway_ways,
