@@ -19,7 +19,8 @@ WITHOUT = {
     "stoker.cli.main": f"{RICH} {HEAVY} asyncio httpx2 grpc pydantic email stoker.agent stoker.models",
     "stoker.cli.daemons.__main__": f"{RICH} {HEAVY} typer httpx2 grpc pydantic email",
     "stoker.cli.jobs.commands": f"{RICH} {HEAVY} asyncio grpc pydantic stoker.control stoker.agent",
-    "stoker.cli.up.up": f"{HEAVY} typer httpx2 jsonschema grpc stoker.agent.node stoker.control.store",
+    "stoker.cli.up.up": f"{HEAVY} typer httpx2 jsonschema grpc stoker.agent.node stoker.control.store"
+    " stoker.models.hosted",
     "stoker.cli.page": f"torch numpy PIL {STORES} grpc jwt stoker.agent stoker.control stoker.models",
     AGENT: f"{RICH} {HEAVY} typer httpx2 html pydantic pynvml docker tarfile"
     " stoker.agent.workers.sdk_programs.worker",
