@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import logging
 import math
@@ -134,6 +133,8 @@ async def locked_after_wait(
 ) -> AsyncIterator[bool]:
     """Holds the lock as `locked` does, but waits up to `patience_s`, else PATIENCE_S, for a process that may
     be ending, and logs the wait once. Yields whether it waited."""
+    import asyncio  # here: commands that call a service read the folder's key, and start without it
+
     loop = asyncio.get_running_loop()
     patience_s = PATIENCE_S if patience_s is None else patience_s
     until = loop.time() + patience_s

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 EXPECTED = frozenset(
     {
-        "stoker.agent.host.devices.devices.DevicesUnknown",
+        "stoker.agent.host.devices.interfaces.DevicesUnknown",
         "stoker.agent.errors.AgentRefused",
         "stoker.agent.errors.OutboxUnusable",
         "stoker.client.errors.ClientError",

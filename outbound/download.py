@@ -7,7 +7,8 @@ threads.
 For addresses that the operator named, such as a hub of weights: redirects are followed, and proxies of the
 environment are used, except towards loopback. A header with a credential is not sent on to another host. What
 is compressed all the same is unpacked, and sent from its beginning after it broke off. Does not retry: its
-caller calls it again, and nothing that has arrived is lost.
+caller calls it again, and nothing that has arrived is lost. The HTTP client (httpx2) comes with the first
+request.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
-from typing import Protocol
-
-import httpx2
+from typing import TYPE_CHECKING, Protocol
 
 from stoker.outbound.content_encoding import NotUnpacked, Unpacking, unpacking_of
 from stoker.outbound.errors import FetchFailed, TooLarge
 from stoker.outbound.refused_addresses import redacted_url
+
+if TYPE_CHECKING:
+    import httpx2
 
 CHUNK_BYTES = 1 << 20
 RECEIVED_BYTES = 1 << 18
@@ -64,7 +67,7 @@ class LocalFile:
         try:
             file = self.path.open("rb")
         except FileNotFoundError:
-            raise FetchFailed(f"there is no {self.path}", httpx2.codes.NOT_FOUND) from None
+            raise FetchFailed(f"there is no {self.path}", HTTPStatus.NOT_FOUND) from None
         with file:
             file.seek(begins_at)
             yield Rest(begins_at, iter(lambda: file.read(CHUNK_BYTES), b""))
@@ -81,6 +84,8 @@ class HttpFile:
 
     @contextmanager
     def rest(self, begins_at: int) -> Iterator[Rest]:
+        import httpx2
+
         direct = {f"all://{host}": None for host in ("127.0.0.1", "localhost", "[::1]")}
         limits = httpx2.Timeout(SILENCE_S, connect=CONNECT_S)
         try:
@@ -109,15 +114,15 @@ class HttpFile:
         part = {"Range": f"bytes={begins_at}-"} if begins_at else {}
         sent = client.build_request("GET", self._url, headers={**headers, **part})
         response = client.send(sent, stream=True)
-        if response.status_code == httpx2.codes.PARTIAL_CONTENT and _is_packed(response):
+        if response.status_code == HTTPStatus.PARTIAL_CONTENT and _is_packed(response):
             response.close()
             response = client.send(client.build_request("GET", self._url, headers=headers), stream=True)
         return response
 
     def _begins_at(self, response: httpx2.Response, begins_at: int) -> int:
-        if response.status_code == httpx2.codes.OK:
+        if response.status_code == HTTPStatus.OK:
             return 0
-        if response.status_code != httpx2.codes.PARTIAL_CONTENT or not begins_at:
+        if response.status_code != HTTPStatus.PARTIAL_CONTENT or not begins_at:
             raise FetchFailed(
                 f"{redacted_url(self._url)} answered {response.status_code}", response.status_code
             )
@@ -192,6 +197,8 @@ def download(
 @functools.cache
 def _trust() -> ssl.SSLContext:
     """Returns a TLS context with the system's certificates, which are slow to load."""
+    import httpx2
+
     return httpx2.create_ssl_context()
 
 

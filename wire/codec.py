@@ -7,10 +7,10 @@ adapters on both sides use this module and pass only bytes to gRPC, so nothing i
 
 A message is counted before it is parsed: one with too many parts is refused (wire.parts).
 
-The dataclasses of `wire.messages` become Protocol Buffers of the same name. The converters of each dataclass
-are compiled once, at import, from its fields and their types (measured: this takes a quarter less time than
-walking the fields of each message). So a new field is added in agent.proto and in messages/, and nowhere
-else. The converters rely on these rules, and a test checks them:
+The dataclasses of `wire.messages` become Protocol Buffers of the same name. A converter of a dataclass is
+compiled once, with the first message, from its fields and their types (measured: this takes a quarter less
+time than walking the fields of each message); a process needs one of its two. So a new field is added in
+agent.proto and in messages/, and nowhere else. The converters rely on these rules, and a test checks them:
 
 - every dataclass has a message of its name, and every field of it a field of its name;
 - `X | None` is explicit presence, a tuple is `repeated`, a Mapping is a map;
@@ -26,7 +26,7 @@ import dataclasses
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -98,8 +98,10 @@ def arm(kind: type[Any]) -> str:
 
 def _writer(kind: type[Any]) -> Convert:
     """Converts a dataclass to protobuf, which takes None as absent."""
-    carried = ", ".join(f"{shape.name}={_written(shape)}" for shape in shapes(kind))
-    return _function(f"lambda it: Proto({carried})", kind)
+    fields = shapes(kind)
+    carried = ", ".join(f"{shape.name}={_written(shape)}" for shape in fields)
+    parts = {f"write_{part.__name__}": WRITERS[part] for part in _parts(fields)}
+    return _function(f"lambda it: Proto({carried})", kind, parts)
 
 
 def _written(shape: Shape) -> str:
@@ -113,7 +115,9 @@ def _written(shape: Shape) -> str:
 
 def _reader(kind: type[Any]) -> Convert:
     """Converts protobuf to a dataclass."""
-    return _function(f"lambda it: Data({', '.join(map(_read, shapes(kind)))})", kind)
+    fields = shapes(kind)
+    parts = {f"read_{part.__name__}": READERS[part] for part in _parts(fields)}
+    return _function(f"lambda it: Data({', '.join(map(_read, fields))})", kind, parts)
 
 
 def _read(shape: Shape) -> str:
@@ -129,13 +133,27 @@ def _read(shape: Shape) -> str:
     return f"{value} if it.HasField({shape.name!r}) else None" if shape.optional else value
 
 
-def _function(source: str, kind: type[Any]) -> Convert:
-    """Compiles one expression that may use the converters of other messages (as dataclasses does)."""
-    names: dict[str, Any] = {"Data": kind, "Proto": getattr(agent_pb2, kind.__name__)}
-    names |= {f"write_{known.__name__}": write for known, write in WRITERS.items()}
-    names |= {f"read_{known.__name__}": read for known, read in READERS.items()}
+def _parts(fields: Iterable[Shape]) -> set[type[Any]]:
+    return {shape.message for shape in fields if shape.message is not None}
+
+
+def _function(source: str, kind: type[Any], parts: Mapping[str, Convert]) -> Convert:
+    """Compiles one expression that may use the converters of the messages in it (as dataclasses does)."""
+    names = {"Data": kind, "Proto": getattr(agent_pb2, kind.__name__), **parts}
     made: Convert = eval(compile(source, f"<converter of {kind.__name__}>", "eval"), names)
     return made
+
+
+class _Converters(dict[type[Any], Convert]):
+    """Converters by their dataclass, each compiled when it is first looked up."""
+
+    def __init__(self, compiled: Callable[[type[Any]], Convert], known: Mapping[type[Any], Convert]) -> None:
+        super().__init__(known)
+        self._compiled = compiled
+
+    def __missing__(self, kind: type[Any]) -> Convert:
+        made = self[kind] = self._compiled(kind)
+        return made
 
 
 def _write_report(report: Report) -> Any:
@@ -150,26 +168,13 @@ def _read_report(proto: Any) -> Report:
     return Report(proto.number, READERS[_ARM_KINDS[name]](getattr(proto, name)))
 
 
-def _compile(kind: type[Any]) -> None:
-    """Compiles the converters of `kind`, after those of the messages in it."""
-    if kind in WRITERS:
-        return
-    for shape in shapes(kind):
-        if shape.message is not None:
-            _compile(shape.message)
-    WRITERS[kind] = _writer(kind)
-    READERS[kind] = _reader(kind)
-
-
 BODIES: tuple[type[Any], ...] = typing.get_args(messages.ReportBody)
 _ARMS = {kind: arm(kind) for kind in BODIES}
 _ARM_KINDS = {name: kind for kind, name in _ARMS.items()}
-WRITERS: dict[type[Any], Convert] = {Report: _write_report}
+WRITERS = _Converters(_writer, {Report: _write_report})
 """Each makes the protobuf of one dataclass. Raises TypeError, ValueError or UnicodeEncodeError."""
-READERS: dict[type[Any], Convert] = {Report: _read_report}
+READERS = _Converters(_reader, {Report: _read_report})
 """Each makes the dataclass of its protobuf. Raises WireError for a report that this version cannot read."""
-for _kind in (*BODIES, FromAgent, FromControl, LogLines, LogWanted, TunnelPieces):
-    _compile(_kind)
 
 
 # ---- the bytes of the stream -----------------------------------------------------------------

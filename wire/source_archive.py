@@ -13,10 +13,13 @@ import hashlib
 import io
 import os
 import stat
-import tarfile
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # it comes with the first archive
+    import tarfile
 
 FILES_MAX = 2_000
 BYTES_MAX = 8 << 20
@@ -93,6 +96,8 @@ def digest(files: Sequence[SourceFile]) -> str:
 
 
 def pack(files: Sequence[SourceFile]) -> bytes:
+    import tarfile
+
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as tar:
         for file in files:
@@ -105,6 +110,8 @@ def pack(files: Sequence[SourceFile]) -> bytes:
 def unpack(archive: bytes, wanted: str, folder: Path) -> None:
     """Writes the files below `folder`, which is new, if they have the digest `wanted`. Everybody may read
     them. Raises SourceUnusable."""
+    import tarfile
+
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
             files = tuple(_unpacked(tar, member) for member in tar)

@@ -49,9 +49,9 @@ from stoker.agent.workers.containers.spawner import (
 from stoker.agent.workers.http_servers.relay import Relay
 from stoker.agent.workers.http_servers.tunnel import TunnelToControl
 from stoker.agent.workers.http_servers.worker_ports import WorkerPorts
+from stoker.agent.workers.processes.by_kind import ProgramSpawner, SpawnerByKind
 from stoker.agent.workers.processes.local_spawner import LocalSpawner
 from stoker.agent.workers.processes.scratch_folders import ScratchFolders
-from stoker.agent.workers.sdk_programs.worker import ProgramSpawner, ProtocolSpawner, SpawnerByKind
 from stoker.agent.workers.zygotes.zygotes import ZygoteSpawner
 from stoker.cli.agent.containers import (
     container_engine,
@@ -301,6 +301,7 @@ def _programs(
 
     def serving_protocol() -> Spawner:
         from stoker.agent.workers.sdk_programs.server import ProtocolServer
+        from stoker.agent.workers.sdk_programs.worker import ProtocolSpawner
 
         return ProtocolSpawner(programs, ProtocolServer(), late_s)
 

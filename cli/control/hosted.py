@@ -10,24 +10,20 @@ environments are forked from one zygote, so a first job waits for weights, not f
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from stoker.cli.control.schemas import with_schemas
 from stoker.cli.control.weights import locked_weights
 from stoker.cli.errors import CliError
 from stoker.control.config.config import (
-    check_aliases,
-    device_prices,
     priced,
-    to_endpoints,
     with_workers,
     worker_limits,
     worker_needs,
 )
-from stoker.control.config.sections import Config, EndpointSection, HostedSection
+from stoker.control.config.sections import HostedSection
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.types import Endpoint, EndpointVersion
 from stoker.models.declaration import ModelDeclaration
@@ -42,52 +38,23 @@ from stoker.models.registry import (
 )
 from stoker.models.selection import choose
 from stoker.models.speed_ups import profiles
-from stoker.models.weights import ENTRIES, Lock, WeightsError, dump_lock, read_lock
+from stoker.models.weights import ENTRIES, Lock, dump_lock, read_lock
 from stoker.wire.messages import LockedWeights, Price
 
 PIPELINE = "STOKER_PIPELINE"
 
 
-def declared_endpoints(config: Config, hosted: Sequence[str], variables: Mapping[str, str]) -> list[Endpoint]:
-    """Returns the hosted endpoints and those of the configuration. Raises CliError if two have the same
-    id."""
-    models = hosted_endpoints(hosted, variables, device_prices(config), config.hosted)
-    declared = zip(to_endpoints(config), config.endpoints, strict=True)
-    own = with_schemas([_with_weights(endpoint, section) for endpoint, section in declared])
-    endpoints = [*models, *own]
-    ids = [endpoint.id for endpoint in endpoints]
-    for taken in ids:
-        if ids.count(taken) > 1:
-            raise CliError(f"the endpoint id {taken} is a hosted one's; give yours another")
-    check_aliases(config, endpoints)
-    return endpoints
-
-
-def _with_weights(endpoint: Endpoint, section: EndpointSection) -> Endpoint:
-    """Returns the endpoint with its locked weights. The lock is read here: control itself knows no lock
-    files."""
-    lock = None if section.weightsLock is None else Path(section.weightsLock)
-    try:
-        weights = locked_weights(section.weights, lock) if section.weights else ()
-    except WeightsError as error:
-        raise CliError(f"weights of endpoint {endpoint.id}: {error}") from None
-    return replace(endpoint, run=replace(endpoint.run, weights=weights))
-
-
-def with_hosted_aliases(endpoints: Iterable[Endpoint], configured: Mapping[str, str]) -> dict[str, str]:
-    """Returns the configured aliases, and the names by which existing programs call the hosted models: those
-    of a model, and that of the pipeline which runs where the endpoint has the model's name. An endpoint or an
-    alias of the operator with the same name has priority."""
-    endpoints = list(endpoints)
+def hosted_aliases(endpoints: Sequence[Endpoint]) -> dict[str, str]:
+    """Returns the names by which existing programs call the hosted models: those of a model, and that of the
+    pipeline which runs where the endpoint has the model's name. None of them is an endpoint's own."""
     taken = {endpoint.id for endpoint in endpoints}
-    known = {
+    return {
         alias: endpoint.id
         for endpoint in endpoints
         if endpoint.hosted and endpoint.id in MODELS
         for alias in (*MODELS[endpoint.id].aliases, *_first_pipeline(endpoint))
         if alias not in taken
     }
-    return known | dict(configured)
 
 
 def _first_pipeline(endpoint: Endpoint) -> tuple[str, ...]:

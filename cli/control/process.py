@@ -35,14 +35,14 @@ from stoker.cli.audit_log import local_user
 from stoker.cli.control import s3_settings
 from stoker.cli.control.agent_certificates import ends_of, node_certificates
 from stoker.cli.control.database import check_chosen, chosen_url, open_chosen
-from stoker.cli.control.hosted import declared_endpoints, with_hosted_aliases
+from stoker.cli.control.endpoints import declared_endpoints, with_hosted_aliases
 from stoker.cli.control.oidc import sign_in
 from stoker.cli.control.renewal import Renewal
 from stoker.cli.control.sources import with_sources
 from stoker.cli.control.standby import before_stop, listening, once_there, take_lead
 from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
 from stoker.cli.control.tracing import traces
-from stoker.cli.control.weights import known_weights
+from stoker.cli.control.weights import KnownWeights
 from stoker.cli.daemons.options import ControlOptions
 from stoker.cli.data_folder import DataFolder
 from stoker.cli.errors import CliError
@@ -302,7 +302,7 @@ def _settings(options: ControlOptions, declares: Declared, folder: DataFolder) -
         registries=registry_auths(config),
         local_roots=config.local_roots,
         functions=config.functions,
-        weights=known_weights(),
+        weights=KnownWeights(),
         local_base=str(options.config.resolve().parent) if options.config else "/",
         prices=device_prices(config),
         gateway_ways=config.gateway_ways,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 
 from stoker.models.weights import Entry, LockedFile, read_lock
@@ -17,10 +18,23 @@ def locked_weights(names: Iterable[str], lock: Path | None = None) -> tuple[Lock
     return tuple(locked_entry(entry) for entry in entries if not entry.is_built)
 
 
-def known_weights() -> dict[str, tuple[LockedWeights, ...]]:
-    """Returns the weights of each entry of this installation's lock, by name; none of those that workers make
-    themselves."""
-    return {entry.name: () if entry.is_built else (locked_entry(entry),) for entry in read_lock(None).entries}
+class KnownWeights(Mapping[str, tuple[LockedWeights, ...]]):
+    """The weights of each entry of this installation's lock, by name; none of those that workers make
+    themselves. The lock is read when somebody looks: few templates name weights, and it takes 0.05 s."""
+
+    @cached_property
+    def _read(self) -> dict[str, tuple[LockedWeights, ...]]:
+        entries = read_lock(None).entries
+        return {entry.name: () if entry.is_built else (locked_entry(entry),) for entry in entries}
+
+    def __getitem__(self, name: str) -> tuple[LockedWeights, ...]:
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read)
+
+    def __len__(self) -> int:
+        return len(self._read)
 
 
 def locked_entry(entry: Entry) -> LockedWeights:

@@ -33,7 +33,8 @@ _BUILD = re.compile(r"^stoker_build_info\{.*version=\"([^\"]+)\"", re.MULTILINE)
 
 def gpus(bus: Path = Path("/sys/bus/pci/devices")) -> Gpus:
     """Asks the driver, as the agent does at its start."""
-    from stoker.agent.host.devices.devices import DevicesUnknown, NvmlSampler
+    from stoker.agent.host.devices.devices import NvmlSampler
+    from stoker.agent.host.devices.interfaces import DevicesUnknown
 
     on_bus = sum(_is_gpu(device) for device in bus.glob("*"))
     try:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from stoker.cli.access import open_client
 from stoker.cli.audit_log import audited, in_transaction
 from stoker.cli.control.database import open_existing
-from stoker.cli.control.hosted import with_hosted_aliases
+from stoker.cli.control.endpoints import with_hosted_aliases
 from stoker.cli.errors import CliError
 from stoker.client.management import Management
 from stoker.control import store

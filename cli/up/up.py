@@ -13,7 +13,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from rich.console import Console
 
 from stoker.cli.consoles import lasting_console, print_table
 from stoker.cli.control import s3_settings
-from stoker.cli.control.hosted import declared_endpoints, needed_weights, serving_rows, with_hosted_aliases
+from stoker.cli.control.endpoints import declared_endpoints, with_hosted_aliases
 from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
 from stoker.cli.daemons.options import AgentOptions, ControlOptions
 from stoker.cli.daemons.start import command
@@ -117,7 +117,10 @@ async def run_up(options: UpOptions, console: Console) -> int:
     folder = DataFolder.make(options.data_dir)
     with locked(folder.lock, f"another `stoker up` is running on {folder.root}"):
         tokens = find_tokens(folder, os.environ, Path.cwd())
-        prepare(needed_weights(options.hosted, os.environ), weights_folder())
+        if options.hosted:
+            from stoker.cli.control.hosted import needed_weights
+
+            prepare(needed_weights(options.hosted, os.environ), weights_folder())
         async with AsyncExitStack() as stack:
             store = s3_settings.from_config(config) or s3_settings.from_environment(os.environ)
             if store is None:
@@ -293,13 +296,21 @@ class _Up:
             ("API", f"{control['http']}/v2"),
             ("documentation", f"{control['http']}/docs"),
             *(("endpoint", f"{control['http']}/v2/{endpoint}") for endpoint in endpoints),
-            *serving_rows(self._options.hosted, agent.get("kinds", "")),
+            *_hosted_rows(self._options.hosted, agent.get("kinds", "")),
             *(("alias", f"{control['http']}/v2/{alias} is {to}") for alias, to in self._aliases.items()),
             ("devices", agent.get("devices", "")),
             ("nodes join at", control["grpc"]),
             ("API key", self._tokens.key_source.where),
             ("data, logs", f"{self._folder.root}, {self._folder.logs}"),
         ]
+
+
+def _hosted_rows(hosted: Sequence[str], kinds: str) -> list[tuple[str, str]]:
+    if not hosted:
+        return []
+    from stoker.cli.control.hosted import serving_rows
+
+    return serving_rows(hosted, kinds)
 
 
 def stoker_command() -> tuple[str, ...]:

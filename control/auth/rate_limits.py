@@ -13,32 +13,33 @@ than a window is forgotten, so that memory is bounded by the callers of one wind
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from pyrate_limiter import InMemoryBucket, Rate, RateItem
 
 from stoker.control.errors import TooMany
 from stoker.control.rules.limits import RATE_LIMITS, WINDOW_MS, RateLimit
 
-_COUNTED_MS = WINDOW_MS - 1
-"""The bucket counts what is as old as its interval, too."""
-
 
 class Count:
-    """The requests of one account that one operation of one endpoint counts."""
+    """The requests of one account that one operation of one endpoint counts: the time of each that was
+    admitted in the last window, and how many are inside."""
 
-    __slots__ = ("bucket", "inside", "limit", "rate")
+    __slots__ = ("admitted_ms", "inside", "limit")
 
     def __init__(self, limit: RateLimit) -> None:
         self.limit = limit
-        self.rate = Rate(limit.window, _COUNTED_MS)
-        self.bucket = InMemoryBucket([self.rate])
+        self.admitted_ms: deque[int] = deque()
         self.inside = 0
 
+    def slide(self, now_ms: int) -> None:
+        """Drops what was admitted a window ago."""
+        while self.admitted_ms and self.admitted_ms[0] <= now_ms - WINDOW_MS:
+            self.admitted_ms.popleft()
+
     def forgettable(self, now_ms: int) -> bool:
-        self.bucket.leak(now_ms)
-        return not self.inside and not self.bucket.items
+        self.slide(now_ms)
+        return not self.inside and not self.admitted_ms
 
 
 @dataclass(slots=True, eq=False)
@@ -82,27 +83,24 @@ class Rates:
             count = self._counts[key] = Count(limit)
         at_once = limit.at_once
         crowded = at_once is not None and count.inside >= at_once
-        if crowded or len(count.bucket.items) >= limit.window:
+        if crowded or len(count.admitted_ms) >= limit.window:
             self._check(count, endpoint, operation, now_ms)
-        else:
-            count.bucket.put(RateItem(operation, now_ms))
+        count.admitted_ms.append(now_ms)
         count.inside += 1
         return Admission(count)
 
     def _check(self, count: Count, endpoint: str, operation: str, now_ms: int) -> None:
-        """Counts a request at a base limit: drops what has slid out of the window, and lets the endpoint's
+        """Checks a request at a base limit: drops what has slid out of the window, and lets the endpoint's
         workers raise the limit. Raises TooMany."""
         grown = self._workers(endpoint) * self._per_worker
-        limit, bucket = count.limit, count.bucket
+        limit = count.limit
         if limit.at_once is not None and count.inside >= max(limit.at_once, grown):
             raise _at_once(endpoint, operation, max(limit.at_once, grown))
-        count.rate.limit = max(limit.window, grown)
-        bucket.leak(now_ms)
-        item = RateItem(operation, now_ms)
-        if not bucket.put(item):
-            wait_ms = bucket.waiting(item)
-            assert isinstance(wait_ms, int)
-            raise _in_window(endpoint, operation, count.rate.limit, wait_ms)
+        most = max(limit.window, grown)
+        count.slide(now_ms)
+        if len(count.admitted_ms) >= most:
+            wait_ms = count.admitted_ms[-most] + WINDOW_MS - now_ms
+            raise _in_window(endpoint, operation, most, wait_ms)
 
     def _tidy(self, now_ms: int) -> None:
         self._tidied_at = now_ms

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.host.devices.devices import DevicesUnknown
+from stoker.agent.host.devices.interfaces import DevicesUnknown
 from stoker.cli import data_folder
 from stoker.cli.agent import process as agent_process
 from stoker.cli.agent.controls import NodeCredential

@@ -16,31 +16,33 @@ AGENT = "stoker.cli.daemons.__main__, stoker.cli.agent.process"
 CONTROL = "stoker.cli.daemons.__main__, stoker.cli.control.process"
 WITHOUT = {
     "stoker.worker.runtime": f"{RICH} {HEAVY} typer httpx2 grpc pydantic stoker.cli stoker.agent",
-    "stoker.cli.main": f"{RICH} {HEAVY} httpx2 grpc pydantic email stoker.agent stoker.models",
+    "stoker.cli.main": f"{RICH} {HEAVY} asyncio httpx2 grpc pydantic email stoker.agent stoker.models",
     "stoker.cli.daemons.__main__": f"{RICH} {HEAVY} typer httpx2 grpc pydantic email",
-    "stoker.cli.jobs.commands": f"{RICH} {HEAVY} grpc pydantic stoker.control stoker.agent",
-    "stoker.cli.up.up": f"{HEAVY} typer httpx2 jsonschema grpc stoker.agent.node stoker.control.store",
+    "stoker.cli.jobs.commands": f"{RICH} {HEAVY} asyncio grpc pydantic stoker.control stoker.agent",
+    "stoker.cli.up.up": f"{HEAVY} typer httpx2 jsonschema grpc stoker.agent.node stoker.control.store"
+    " stoker.models.hosted",
     "stoker.cli.page": f"torch numpy PIL {STORES} grpc jwt stoker.agent stoker.control stoker.models",
-    AGENT: f"{RICH} {HEAVY} typer pydantic docker",
-    CONTROL: f"{RICH} typer torch numpy PIL boto3 s3transfer psycopg sqlalchemy.dialects.postgresql"
-    " jsonschema referencing attr cryptography.x509 jwt opentelemetry.sdk"
-    " nicegui stoker.agent stoker.control.http.management.app",
+    AGENT: f"{RICH} {HEAVY} typer httpx2 html pydantic pynvml docker tarfile"
+    " stoker.agent.workers.sdk_programs.worker",
+    CONTROL: f"{RICH} typer httpx2 torch numpy PIL boto3 s3transfer psycopg sqlalchemy.dialects.postgresql"
+    " jsonschema referencing attr cryptography.x509 jwt opentelemetry.sdk pydantic.v1.main"
+    " nicegui stoker.agent stoker.models.hosted stoker.control.http.management.app",
 }
 """What no process imports at its start, by the modules that it begins with."""
 
 
 HTTP = "anyio brotli h11 httpcore2 httpx2 idna truststore typing_extensions"
 MODELS = "annotated_doc annotated_types pydantic pydantic_core typing_extensions typing_inspection"
-SESSIONS = "google grpc msgspec uvloop"
+SESSIONS = "google grpc msgspec typing_extensions uvloop"
 PACKAGES = {
     "stoker.worker.runtime": "",
     "stoker.cli.daemons.__main__": "",
     "stoker.cli.main": "annotated_doc shellingham typer",
     "stoker.cli.jobs.commands": f"annotated_doc shellingham typer {HTTP}",
     "stoker.cli.up.up": f"{MODELS} msgspec orjson rich",
-    AGENT: f"{SESSIONS} {HTTP} pynvml",
-    CONTROL: f"{SESSIONS} {HTTP} {MODELS} botocore certifi click cryptography dateutil fastapi httptools"
-    " jmespath opentelemetry orjson prometheus_client pyrate_limiter python_multipart six sqlalchemy"
+    AGENT: SESSIONS,
+    CONTROL: f"{SESSIONS} {MODELS} anyio botocore brotli certifi click cryptography dateutil fastapi h11"
+    " httptools jmespath opentelemetry orjson prometheus_client python_multipart six sqlalchemy"
     " standardwebhooks starlette urllib3 uvicorn watchfiles",
 }
 """All packages that a process imports at its start."""

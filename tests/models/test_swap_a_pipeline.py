@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from stoker.cli.control.hosted import declared_endpoints, needed_weights
+from stoker.cli.control.endpoints import declared_endpoints
+from stoker.cli.control.hosted import needed_weights
 from stoker.cli.main import main
 from stoker.cli.up.weights import prepare
 from stoker.control.config.config import load_config

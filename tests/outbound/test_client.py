@@ -75,3 +75,23 @@ def test_every_url_is_signed_as_by_the_whole_client(
         )
         assert urls(ours, "my-bucket") == urls(whole_client(endpoint, region, virtual=virtual), "my-bucket")
         ours.close()
+
+
+def test_its_model_has_the_shapes_of_the_whole_one_without_their_documentation() -> None:
+    ours = open_client(
+        ENDPOINTS[0],
+        virtual=False,
+        region="us-east-1",
+        credentials=("id", "secret", ""),
+        attempts=1,
+        timeouts=(1.0, 1.0),
+    )
+    kept, whole = (
+        client.meta.service_model for client in (ours, whole_client(ENDPOINTS[0], "us-east-1", virtual=False))
+    )
+    assert kept.operation_names == whole.operation_names
+    for name in kept.operation_names:
+        here, there = kept.operation_model(name), whole.operation_model(name)
+        assert here.input_shape.members.keys() == there.input_shape.members.keys()
+        assert (here.documentation, there.documentation != "") == ("", True)
+    ours.close()

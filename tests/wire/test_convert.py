@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -100,3 +102,15 @@ def test_bytes_that_are_no_message() -> None:
 def test_a_report_body_of_a_later_version_is_refused() -> None:
     with pytest.raises(codec.WireError, match="report 9 has no body"):
         Decoder(FromAgent).read(agent_pb2.FromAgent(reports=[agent_pb2.Report(number=9)]).SerializeToString())
+
+
+def test_a_converter_is_compiled_when_it_is_first_used() -> None:
+    """Each side of a session writes what the other one reads."""
+    listing = (
+        "from stoker.wire import codec\n"
+        "print(len(codec.WRITERS), len(codec.READERS))\n"
+        "codec.Decoder(codec.FromControl)\n"
+        "print(len(codec.WRITERS), codec.FromControl in codec.READERS, codec.FromAgent in codec.READERS)\n"
+    )
+    found = subprocess.run([sys.executable, "-P", "-c", listing], capture_output=True, text=True, check=True)
+    assert found.stdout == "1 1\n1 True False\n"

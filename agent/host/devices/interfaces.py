@@ -13,6 +13,10 @@ from stoker.agent.host.devices.health import DeviceReading
 from stoker.wire.messages import AttemptKey, Device, WorkerSpec
 
 
+class DevicesUnknown(Exception):
+    """There is a driver, but it does not list its devices. The message is for the operator."""
+
+
 class Sampler(Protocol):
     def inventory(self) -> tuple[Device, ...]: ...
 

@@ -13,7 +13,6 @@ import contextlib
 import io
 import json
 import secrets
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +49,8 @@ def mount_problem(client: APIClient, labels: dict[str, str], inside: Path, outsi
 @contextlib.contextmanager
 def _image(client: Any) -> Iterator[str]:
     """Imports an image that holds one empty folder; removes it afterwards."""
+    import tarfile
+
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:
         folder = tarfile.TarInfo(TARGET.lstrip("/"))
@@ -80,6 +81,8 @@ def _container(client: Any, image: str, labels: dict[str, str], outside: Path) -
 
 
 def _read(client: Any, container: str, name: str) -> str:
+    import tarfile
+
     stream, _ = client.get_archive(container, f"{TARGET}/{name}")
     try:
         packed = io.BytesIO(b"".join(stream))

@@ -31,9 +31,9 @@ from stoker.agent.workers.http_servers.environment import (
 from stoker.agent.workers.http_servers.listeners import FOREIGN
 from stoker.agent.workers.http_servers.probe import probe
 from stoker.agent.workers.http_servers.worker_ports import WorkerPorts
+from stoker.agent.workers.processes.by_kind import ProgramSpawner
 from stoker.agent.workers.processes.program_process import ProgramProcess
 from stoker.agent.workers.processes.spawn_request import Program
-from stoker.agent.workers.sdk_programs.worker import ProgramSpawner
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker.connection_proof import line_of
 from stoker.worker.frames import Frame

@@ -28,7 +28,8 @@ from typing import Protocol
 from stoker.agent.alarm import Alarm
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.own_network import OwnNetwork
-from stoker.agent.interfaces import Spawner, WorkerExit, WorkerProcess, WorkerWatcher
+from stoker.agent.interfaces import WorkerExit, WorkerWatcher
+from stoker.agent.workers.processes.by_kind import ProgramSpawner
 from stoker.agent.workers.processes.program_process import ProgramProcess
 from stoker.agent.workers.processes.spawn_request import Program
 from stoker.agent.workers.sdk_programs import events as ev
@@ -66,15 +67,6 @@ class JobServer(Protocol):
     async def close(self) -> None: ...
 
 
-class ProgramSpawner(Protocol):
-    """Starts the process of a program: `agent.workers.processes.local_spawner`, or
-    `agent.workers.containers.spawner` if it has an image."""
-
-    def spawn(
-        self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher, program: Program
-    ) -> WorkerProcess: ...
-
-
 class ProtocolSpawner:
     """Starts programs with `programs`, which it does not close. `late_s` is how late their output may
     arrive."""
@@ -104,25 +96,6 @@ class ProtocolSpawner:
 
     async def close(self) -> None:
         await self._server.close()
-
-
-class SpawnerByKind:
-    """Chooses the spawner by the kind of the worker. `programs` makes that of each other kind when the first
-    worker of it starts, because an HTTP server takes 5 MB of memory."""
-
-    def __init__(self, python: Spawner, **programs: Callable[[], Spawner]) -> None:
-        self._by_kind, self._programs = {"python": python}, programs
-
-    def spawn(self, spec: WorkerSpec, device: Device | None, watcher: WorkerWatcher) -> WorkerProcess:
-        if spec.kind not in self._by_kind:
-            if spec.kind not in self._programs:
-                raise SpawnFailed(f"this agent has no workers of kind {spec.kind!r}; update it")
-            self._by_kind[spec.kind] = self._programs[spec.kind]()
-        return self._by_kind[spec.kind].spawn(spec, device, watcher)
-
-    async def close(self) -> None:
-        for spawner in self._by_kind.values():
-            await spawner.close()
 
 
 class ProtocolProcess(ProgramProcess):

@@ -58,7 +58,7 @@ class Documented(FastAPI):
         say nothing of them."""
         routes = [*self.operations.routes, *self.routes]
         document = get_openapi(title=self.title, version=self.version, routes=routes)
-        shapes = {**document["components"]["schemas"], **documented.submission_shapes()}
+        shapes = {**document["components"]["schemas"], **documented.more_shapes()}
         for unused in ("HTTPValidationError", "ValidationError"):
             shapes.pop(unused, None)
         for operations in document["paths"].values():

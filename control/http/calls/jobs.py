@@ -50,6 +50,7 @@ from stoker.control.http.calls.route import Held, OperationRoute, Writing
 from stoker.control.http.calls.turns import AnswerInTurn
 from stoker.control.jobs import records
 from stoker.control.jobs.replay_rules import Wish
+from stoker.control.large_json import LARGE_BYTES
 from stoker.control.rules.limits import DEFAULT_PAGE_SIZE, FILE_BYTES, MIB, RUN_BYTES, RUNSYNC_BYTES, WAIT_MS
 from stoker.control.rules.submissions import Submission, job_id, parse_submission
 from stoker.control.rules.types import Listing
@@ -111,7 +112,10 @@ async def _submission(call: Call, limit: int, *, sync: bool) -> Submission:
     key = call.header(b"idempotency-key")
     once = None if key is None else once_of(key, body, sync=sync)
     try:
-        submission = await call.plane.large_json.read(parse_submission, body)
+        if len(body) <= LARGE_BYTES:  # as nearly all are
+            submission = parse_submission(body)
+        else:
+            submission = await call.plane.large_json.read(parse_submission, body)
     except BadRequest as error:
         if call.endpoint.hosted:
             raise InvalidInput(str(error), job_id(call.settings.rng, sync=sync)) from None

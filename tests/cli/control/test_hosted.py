@@ -16,14 +16,10 @@ import pytest
 from stoker.cli.agent.controls import ConnectionOptions, Controls, NodeCredential
 from stoker.cli.agent.isolation import worker_user
 from stoker.cli.agent.process import host_environment, node_id
-from stoker.cli.control.hosted import (
-    declared_endpoints,
-    hosted_endpoints,
-    needed_weights,
-    serving_rows,
-    with_hosted_aliases,
-)
-from stoker.cli.control.weights import known_weights, locked_weights
+from stoker.cli.control import weights
+from stoker.cli.control.endpoints import declared_endpoints, with_hosted_aliases
+from stoker.cli.control.hosted import hosted_endpoints, needed_weights, serving_rows
+from stoker.cli.control.weights import KnownWeights, locked_weights
 from stoker.cli.daemons.options import AgentOptions
 from stoker.cli.errors import CliError
 from stoker.control.config.config import ConfigError, load_config
@@ -76,12 +72,27 @@ def test_the_weights_of_a_chosen_pipeline_go_to_its_nodes() -> None:
 
 
 def test_what_templates_may_name_is_all_of_this_installations_lock() -> None:
-    known = known_weights()
+    known = KnownWeights()
     assert list(known) == [entry.name for entry in read_lock().entries]
     assert known["flux-tiny"] == (), "workers make it themselves"
     assert known["flux-1-schnell"] == locked_weights(["flux-1-schnell"])
     keys = {entry.name: entry.key for entry in read_lock().entries}
     assert all(one.key == keys[one.name] for named in known.values() for one in named), "its folder's name"
+
+
+def test_the_lock_is_read_when_a_template_names_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[Path | None] = []
+
+    def read(path: Path | None) -> Lock:
+        reads.append(path)
+        return read_lock(path)
+
+    monkeypatch.setattr(weights, "read_lock", read)
+    known = KnownWeights()
+    assert reads == []
+    assert "flux-1-schnell" in known
+    assert "no such entry" not in known
+    assert reads == [None]
 
 
 def test_what_workers_make_or_choose_themselves_is_not_fetched() -> None:

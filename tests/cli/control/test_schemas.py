@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stoker.cli.control import schemas
-from stoker.cli.control.hosted import declared_endpoints
+from stoker.cli.control.endpoints import declared_endpoints
 from stoker.cli.control.schemas import with_schemas
 from stoker.cli.errors import CliError
 from stoker.control.config.config import load_config

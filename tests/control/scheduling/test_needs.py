@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from stoker.cli.control.hosted import declared_endpoints
+from stoker.cli.control.endpoints import declared_endpoints
 from stoker.control.config.sections import Config
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.types import Endpoint, EndpointVersion

@@ -26,7 +26,8 @@ SHORT_S = 2.0
 
 LOOK = """
 import asyncio, dataclasses, json, os, sys
-from stoker.agent.host.devices.devices import DevicesUnknown, NvmlSampler
+from stoker.agent.host.devices.devices import NvmlSampler
+from stoker.agent.host.devices.interfaces import DevicesUnknown
 try:
     sampler = NvmlSampler(*map(float, sys.argv[1:]))
 except DevicesUnknown as error:
@@ -362,6 +363,29 @@ async def test_no_driver_means_the_processor() -> None:
     assert first.memory_used is not None
     assert 0 < first.memory_used < device.memory_total
     assert sampler.facts(host_pids=True) == {}
+
+
+ON_START = """
+import sys
+from stoker.agent.host.devices.devices import NvmlSampler
+NvmlSampler()
+print("pynvml" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(os.path.exists("/proc/driver/nvidia"), reason="this host has an NVIDIA driver")
+def test_the_bindings_of_nvml_are_imported_where_its_library_is(library: Path) -> None:
+    found = [
+        subprocess.run(
+            [sys.executable, "-P", "-c", ON_START],
+            env={**os.environ, "FAKE_NVML": "two", **variables},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for variables in ({}, {"LD_LIBRARY_PATH": str(library)})
+    ]
+    assert found == ["False\n", "True\n"]
 
 
 CPUINFO = "processor\t: 0\nmodel name\t: Fake Processor 9000\n"

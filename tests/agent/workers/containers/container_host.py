@@ -11,10 +11,11 @@ from stoker.agent.interfaces import WorkerExit
 from stoker.agent.workers.containers import spawner
 from stoker.agent.workers.containers.engine import ContainerEngine
 from stoker.agent.workers.containers.spawner import ContainerSpawner, HostFolder, HostFolders, SpawnerByImage
+from stoker.agent.workers.processes.by_kind import SpawnerByKind
 from stoker.agent.workers.processes.local_spawner import LocalSpawner
 from stoker.agent.workers.processes.scratch_folders import ScratchFolders
 from stoker.agent.workers.sdk_programs.server import ProtocolServer
-from stoker.agent.workers.sdk_programs.worker import ProtocolSpawner, SpawnerByKind
+from stoker.agent.workers.sdk_programs.worker import ProtocolSpawner
 from stoker.wire.messages import Device, WorkerSpec
 from stoker.worker.frames import Frame
 from tests.container_engine_here import IMAGE, patient

@@ -13,10 +13,11 @@ import pytest
 from stoker.agent.host.process_tree.memory import WorkerMemory, tree_memory, tree_of
 from stoker.agent.workers.lifecycle import restarts
 from stoker.agent.workers.lifecycle.process_machine import StopLadder
+from stoker.agent.workers.processes.by_kind import SpawnerByKind
 from stoker.agent.workers.processes.local_spawner import LocalSpawner
 from stoker.agent.workers.processes.scratch_folders import ScratchFolders
 from stoker.agent.workers.sdk_programs.server import ProtocolServer
-from stoker.agent.workers.sdk_programs.worker import ProtocolSpawner, SpawnerByKind
+from stoker.agent.workers.sdk_programs.worker import ProtocolSpawner
 from stoker.agent.workers.zygotes.zygotes import ZygoteSpawner
 from stoker.testing.fake_host import CPU
 from stoker.wire.messages import Outcome, Progress, Refused

@@ -13,9 +13,10 @@ import pytest
 import pytest_asyncio
 
 from stoker.agent.interfaces import WorkerExit
+from stoker.agent.workers.processes.by_kind import SpawnerByKind
 from stoker.agent.workers.processes.local_spawner import LocalSpawner
 from stoker.agent.workers.sdk_programs.server import ProtocolServer
-from stoker.agent.workers.sdk_programs.worker import ProtocolProcess, ProtocolSpawner, SpawnerByKind
+from stoker.agent.workers.sdk_programs.worker import ProtocolProcess, ProtocolSpawner
 from stoker.wire.messages import WorkerSpec
 from stoker.worker.frames import Frame
 from tests.children import children
