@@ -11,6 +11,7 @@ TRIES = 3
 """On a busy machine a request outlasts timers (of an acknowledgement) and enters their functions."""
 
 
+@pytest.mark.slow
 def test_one_job_enters_no_more_functions_and_files_than_the_limit(tmp_path: Path) -> None:
     """Where this fails, `python bench/hops.py --list` names them in order: leave out what only passes on."""
     over = set(hops.WAYS)

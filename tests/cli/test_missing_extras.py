@@ -101,8 +101,10 @@ KEYS = {name for name in COMMANDS if name.startswith(("key ", "database ", "back
     ("extras", "expected"),
     [
         ((), {"control,agent": {"up"}, "control": {*CONTROL, *KEYS}, "agent": {"agent"}}),
-        (("agent",), {"control,agent": {"up"}, "control": {*CONTROL, *KEYS}}),
-        (("control",), {"control,agent": {"up"}, "agent": {"agent"}}),
+        pytest.param(
+            ("agent",), {"control,agent": {"up"}, "control": {*CONTROL, *KEYS}}, marks=pytest.mark.slow
+        ),
+        pytest.param(("control",), {"control,agent": {"up"}, "agent": {"agent"}}, marks=pytest.mark.slow),
         (("control", "agent"), {"models": {"up"}}),
     ],
     ids=",".join,

@@ -69,6 +69,7 @@ def test_no_job_is_compiled_for_whatever_its_size(
     assert most(picture(flux), plain) <= SPEED_UPS["block-compile"].bound
 
 
+@pytest.mark.slow
 def test_it_is_compiled_with_fused_projections_and_under_a_step_cache(
     flux: Any, runs: dict[str, int]
 ) -> None:

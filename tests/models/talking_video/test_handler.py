@@ -634,6 +634,8 @@ def gone_on(model: TalkingVideo, job_input: dict[str, Any], save: LocalSave) -> 
     return forgets(LocalJob(model.run, job_input, network=True, saved=save).run())
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_an_attempt_that_goes_on_makes_the_same_video(
     model: TalkingVideo, request_: dict[str, Any], made: Result
 ) -> None:

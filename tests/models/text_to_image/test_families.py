@@ -77,6 +77,8 @@ def handler(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return found
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_an_image_goes_on_from_any_step_with_each_scheduler(handler: TextToImage) -> None:
     """To the same pixels as without a break, also one that starts from an image."""
     plain = ImageParameters("a lighthouse", 256, 256, 4, seed=7, guidance=handler.entry.defaults.guidance)

@@ -8,6 +8,7 @@ and without dynamic shifting. The numbers are those of flux-tiny, so that the im
 from __future__ import annotations
 
 import functools
+import hashlib
 import io
 import json
 import shutil
@@ -356,7 +357,12 @@ class TestWhatLiesBeside:
         self, locked: Entry, whole: Path, tmp_path: Path
     ) -> None:
         folder_of_entry = tmp_path / "here" / "flux-1-dev"
-        weights.fetch(locked, folder_of_entry, lambda _, file, to: shutil.copyfile(whole / file.path, to))
+
+        def bring(_: Entry, file: LockedFile, to: Path) -> str:
+            shutil.copyfile(whole / file.path, to)
+            return hashlib.sha256(to.read_bytes()).hexdigest()
+
+        weights.fetch(locked, folder_of_entry, bring)
         verify(locked, folder_of_entry)
         assert not any((folder_of_entry / name).exists() for name in OTHER_FILES)
 

@@ -142,6 +142,8 @@ def test_silence_keeps_the_mouth_closed(talk_mini: TalkMini, drawing: Any) -> No
     assert dark.max() < dark[0] + 40
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_the_same_seed_makes_the_same_frames(talk_mini: TalkMini, drawing: Any) -> None:
     """Also those after the first chunk."""
     digests = [

@@ -164,6 +164,8 @@ def test_a_callers_image_is_kept_as_far_as_the_prompt_allows(pipeline: FluxMini)
     assert red_part(other) < 0.01
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_images_of_a_batch_are_those_made_alone(pipeline: FluxMini) -> None:
     batch = [wanted(f"a {colour} star", 512, 320, steps=3) for colour in ("red", "blue")]
     reported = list[tuple[int, int]]()
@@ -210,6 +212,8 @@ def test_wide_and_high_pictures_show_what_prompts_say(pipeline: FluxMini, shape:
     assert shares["colour"] >= 0.9
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_the_matrix_of_its_previews_is_the_one_that_would_be_fitted(pipeline: FluxMini) -> None:
     kept, fitted = (
         previews.of(pipeline, PIPELINES["flux-mini"]),
