@@ -98,7 +98,8 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
     declares = declared(options, variables)
     folder = DataFolder.make(options.data_dir)
     async with AsyncExitStack() as stack:
-        renewals: list[Renewal] = []
+        reading = partial(declared, options, variables)
+        renewals = [] if options.standby else [Renewal(declares, reading)]
 
         def reload() -> None:
             for renewed in renewals:
@@ -124,8 +125,8 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
         counting = asyncio.create_task(store.database.keep_lead(), name="lead of the database")
         stack.push_async_callback(_end, counting)
         if options.standby:  # it may have waited for weeks
-            declares = await asyncio.to_thread(declared, options, variables)
-        renewals.append(Renewal(declares, partial(declared, options, variables)))
+            declares = await asyncio.to_thread(reading)
+            renewals.append(Renewal(declares, reading))
         await _lead(stack, store, folder, declares, options, variables, stop, renewals[0])
 
 
@@ -165,19 +166,7 @@ async def _lead(
     await plane.start(endpoints)
     await stack.enter_async_context(_running(plane.run(), "plane", stop))
     await stack.enter_async_context(_running(_watched(store, plane), "database file and loop", stop))
-    grpc = await listening(
-        lambda: serve(
-            options.grpc_host,
-            options.grpc_port,
-            plane.nodes.admit,
-            plane.nodes.serve,
-            None if options.grpc_plain else tls,
-            plane.live_logs.serve,
-            plane.tunnels.serve,
-            declares.nodes,
-        ),
-        standby=options.standby,
-    )
+    grpc = await _grpc(plane, options, declares)
     stack.push_async_callback(grpc.stop)
     stack.push_async_callback(plane.stop)
     gateways: list[Gateway] = []
@@ -212,11 +201,8 @@ async def _lead(
     )
     await stack.enter_async_context(_serving(http, stop))
     renewed.doors += [http, grpc]
-
-    async def apply(found: Declared) -> Decision:
-        return await plane.reload(found.endpoints, plane_settings(options, found, folder))
-
-    await stack.enter_async_context(_running(renewed.run(apply), "files read again at SIGHUP", stop))
+    reloads = renewed.run(partial(_take_over, plane, options, folder))
+    await stack.enter_async_context(_running(reloads, "files read again at SIGHUP", stop))
     facts = _facts(http, options.grpc_host, grpc, endpoints)
     _log_start(store.database.name, artifacts.grant.endpoint_url, folder, facts)
     announce(facts, options.ready_fd)
@@ -226,6 +212,30 @@ async def _lead(
     plane.end_waits()
     await http.drained(DRAIN_S)
     plane.close()
+
+
+async def _grpc(plane: Plane, options: ControlOptions, declares: Declared) -> GrpcServer:
+    """Returns the server of agents, once it listens."""
+    return await listening(
+        lambda: serve(
+            options.grpc_host,
+            options.grpc_port,
+            plane.nodes.admit,
+            plane.nodes.serve,
+            None if options.grpc_plain else declares.tls,
+            plane.live_logs.serve,
+            plane.tunnels.serve,
+            declares.nodes,
+        ),
+        standby=options.standby,
+    )
+
+
+async def _take_over(
+    plane: Plane, options: ControlOptions, folder: DataFolder, declares: Declared
+) -> Decision:
+    """Lets the plane use what the files declare now."""
+    return await plane.reload(declares.endpoints, plane_settings(options, declares, folder))
 
 
 def _log_start(database: str, objects: str, folder: DataFolder, facts: Mapping[str, str]) -> None:

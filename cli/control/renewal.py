@@ -21,6 +21,7 @@ from stoker.control.config.sections import Config
 from stoker.control.config.tls import TlsFiles
 from stoker.control.errors import UncertainCommit
 from stoker.control.resources.declared.decision import Decision
+from stoker.outbound.run_in_thread import run_in_thread
 from stoker.wire.tls_files import TlsFilesUnusable
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Renewal:
     async def renew(self, apply: Apply) -> None:
         """Reads all again and applies it; logs what came of it, on one line."""
         try:
-            found = await asyncio.to_thread(self._checked)
+            found = await run_in_thread("files read again", self._checked)
             decision = await apply(found)
         except UncertainCommit as error:
             log.error("SIGHUP: it is not known whether the endpoints were changed, send it again: %s", error)

@@ -14,8 +14,10 @@ from stoker.control import store
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import Unavailable, UncertainCommit
 from stoker.control.rules.billing import PriceList
+from stoker.control.rules.needs import Needs
+from stoker.control.rules.quotas import Quota
 from stoker.control.rules.types import Endpoint, EndpointVersion
-from stoker.wire.messages import LockedWeights, Price, RegistryAuth
+from stoker.wire.messages import LockedWeights, Price, RegistryAuth, WeightsFile, WorkerLimits
 from tests.control.http.management.managed import V2, Managed, managed
 from tests.control.http.management.resources.test_endpoint_stories import open_jobs, run
 from tests.control.plane_world import endpoint, story
@@ -78,6 +80,29 @@ async def test_what_makes_no_version_applies_at_once_and_a_second_look_changes_n
         assert await reload(api, now) == ""
         await api.again(now)
         assert api.plane.endpoints.by_id["echo"] == found
+
+
+RICH = EndpointVersion(
+    handler="/h/echo.py:handler",
+    env={"MODE": "fast"},
+    schema={"type": "object", "properties": {"n": {"type": "number", "enum": [1, 2.5]}}},
+    prices=(Price("device_ms", 5),),
+    preload=("json",),
+    command=("run", "it"),
+    registry=RegistryAuth("me", "my-password-of-nobody"),
+    limits=WorkerLimits(1 << 30, 0.5, 8, 64),
+    needs=Needs(gpu_types=("NVIDIA A40",), share=0.25, cuda_versions=("12.1",), labels={"zone": "a"}),
+    weights=(LockedWeights("w", "here", "1", (WeightsFile("f", 3, "0" * 64),)),),
+)
+
+
+@story
+async def test_an_endpoint_with_every_kind_of_field_is_found_unchanged() -> None:
+    declared = endpoint("echo", run=RICH, quota=Quota(gpu_seconds_per_day=60), keep_cases=True)
+    async with managed(declared) as api:
+        await api.again(declared)
+        assert await reload(api, declared) == ""
+        assert api.plane.endpoints.by_id["echo"].version == 1
 
 
 @story
