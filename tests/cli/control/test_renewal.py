@@ -101,6 +101,20 @@ async def test_the_line_names_each_endpoint(here: Here, caplog: pytest.LogCaptur
     ]
 
 
+async def test_hosted_endpoints_of_the_options_are_read_again_too(here: Here) -> None:
+    here.options = replace(here.options, hosted=("text-to-image",))
+    made = here.renewal()
+    here.config.write_text(ECHO + "[hosted.text-to-image]\nworkersMax = 2\n")
+    await made.renew(here.apply)
+    [found] = here.applied
+    assert {one.id: (one.hosted, one.workers_max) for one in found.endpoints} == {
+        "text-to-image": (True, 2),
+        "echo": (False, 3),
+    }
+    settings = plane_settings(here.options, found, DataFolder(here.folder / "data"))
+    assert settings.set_by_file == {"text-to-image": {"workersMax"}}
+
+
 async def test_tls_begins_and_ends_with_a_restart(here: Here, caplog: pytest.LogCaptureFixture) -> None:
     made = here.renewal()
     files = make_certificate(here.folder).files
@@ -149,10 +163,11 @@ def test_a_field_that_applies_is_a_setting_that_changes(here: Here, name: str) -
     assert FIELDS.keys() >= APPLIED
 
 
-BROKEN = {
+BROKEN: dict[str, tuple[str | None, str]] = {
     "the certificate": ("", "half a cert"),
     "a field": ("unknown = 1\n", "unknown is not a known field"),
     "no TOML": ("[[endpoints]\n", "is not valid TOML"),
+    "no file": (None, "cannot be read"),
     "a handler": (ECHO.replace("echo.py", "nowhere.py"), "there is none at"),
     "a schema": (ECHO + 'inputSchema = {type = "odd"}\n', "the input schema is not valid"),
     "a lock of weights": (ECHO + 'weights = ["no-such-entry"]\n', "weights of endpoint echo"),
@@ -169,8 +184,11 @@ async def test_files_that_are_wrong_change_nothing(
     here.tls = before.files
     made = here.renewal()
     text, why = BROKEN[broken]
-    here.config.write_text(text)
-    if not text:
+    if text is None:
+        here.config.unlink()
+    else:
+        here.config.write_text(text)
+    if text == "":
         before.files.cert.write_text(why)
         why = "is not PEM"
     await made.renew(here.apply)
