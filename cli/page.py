@@ -98,6 +98,7 @@ class _Server(uvicorn.Server):
         with on_first_signal(self._end, self._renew):
             yield
 
+    @MANAGER.reloading()
     def _renew(self) -> None:
         """Reads the certificate again at SIGHUP; open connections keep theirs."""
         context, cert, key = self.config.ssl, self.config.ssl_certfile, self.config.ssl_keyfile

@@ -15,7 +15,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -51,8 +50,9 @@ from stoker.control.nodes.sources import Sources
 from stoker.control.nodes.tunnels import Tunnels
 from stoker.control.nodes.unsent import UnsentJobs
 from stoker.control.nodes.yields import Yields
-from stoker.control.resources import ManagedResources, hosted
-from stoker.control.resources.endpoint_fields import relocked
+from stoker.control.resources import ManagedResources
+from stoker.control.resources.declared.decision import Decision, decide
+from stoker.control.resources.declared.storing import store_decision
 from stoker.control.resources.replays import Replays
 from stoker.control.rules.types import (
     Endpoint,
@@ -104,7 +104,7 @@ class Plane:
         self._unsent = unsent = UnsentJobs(commits, clock)
         self.sessions = sessions = NodeSessions(unsent.note)
         secrets, volumes = SecretValues(), DesiredVolumes(cluster)
-        pods = DesiredPods(cluster, secrets.fill, settings.registries)
+        pods = DesiredPods(cluster, secrets.fill, settings)
         state = DesiredState(secrets, pods, volumes)
         sources = Sources(
             cluster, Path(settings.sources) if settings.sources else None, {*map(Path, settings.not_sent)}
@@ -147,22 +147,10 @@ class Plane:
         """Stores the endpoints that the configuration declares, and others whose weights are locked otherwise
         than before; to be awaited before `run`."""
         now, settings = self._context.clock(), self._context.settings
-        for endpoint in endpoints:
-            if endpoint.run.schema is not None:
-                check_schema(endpoint.run.schema)
+        _check_schemas(endpoints)
 
         def begin(conn: Conn) -> tuple[tuple[Endpoint, ...], tuple[str, ...]]:
-            declared = {endpoint.id for endpoint in endpoints}
-            before = {endpoint.id: endpoint for endpoint in store.list_endpoints(conn)}
-            for endpoint in before.values():
-                if endpoint.origin == "file" and endpoint.id not in declared:
-                    store.remove_endpoint(conn, endpoint.id, now)
-                elif endpoint.origin == "api" and (run := relocked(endpoint.run, settings)) != endpoint.run:
-                    store.put_endpoint(conn, replace(endpoint, run=run), now)
-            for endpoint in endpoints:
-                by_file = settings.set_by_file.get(endpoint.id, ())
-                old = before.get(endpoint.id) if endpoint.hosted else None
-                store.put_endpoint(conn, hosted.as_before(endpoint, old, by_file) if old else endpoint, now)
+            store_decision(conn, decide(endpoints, store.list_endpoints(conn), settings), now)
             for gone in store.deleted_endpoints(conn):
                 store.cancel_all(conn, gone, now, ALL_JOBS)
             return store.list_endpoints(conn), store.take_over(conn, now - settings.silence_s)
@@ -176,6 +164,22 @@ class Plane:
         self.sweeper.expect(expected)
         for endpoint in stored:
             self.dispatch.mark(endpoint.id)
+
+    async def reload(self, endpoints: Sequence[Endpoint], settings: PlaneSettings) -> Decision:
+        """Takes over what the configuration declares now: its endpoints, and the settings that may change.
+        Returns the changes of endpoints. Raises ValueError for a schema, and Unavailable; nothing has changed
+        then. Raises UncertainCommit where what is stored is loaded in a moment, and the settings are as
+        before."""
+        _check_schemas(endpoints)
+        decision = await self.management.endpoints.declare(endpoints, settings)
+        _warn_of_reserved(decision.new)
+        try:
+            for gone in decision.deleted:
+                await self.management.endpoints.cancel_jobs(gone)
+        except ControlError as error:
+            log.log(level_of(error), "jobs of deleted endpoints are cancelled in a moment: %s", error)
+            self.management.uncertain.set()
+        return decision
 
     async def run(self) -> None:
         """Dispatches jobs, scales workers and sweeps the store, until cancelled."""
@@ -233,6 +237,13 @@ class Plane:
     async def _claim_failed(self, error: Exception) -> None:
         log.log(level_of(error), "a claim failed: %s", error)
         await asyncio.sleep(1.0)
+
+
+def _check_schemas(endpoints: Sequence[Endpoint]) -> None:
+    """Raises ValueError for a schema that is none."""
+    for endpoint in endpoints:
+        if endpoint.run.schema is not None:
+            check_schema(endpoint.run.schema)
 
 
 def _warn_of_reserved(endpoints: Sequence[Endpoint]) -> None:

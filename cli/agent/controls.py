@@ -21,6 +21,7 @@ from stoker.agent.link.addresses import after_session, parse_addresses
 from stoker.agent.link.grpc_stream import CertificateRefused, connect, stays_here
 from stoker.cli.data_folder import read_private, write_private
 from stoker.cli.errors import CliError
+from stoker.cli.processes.readiness import MANAGER
 from stoker.wire.streams import AgentStream, StreamEnded
 from stoker.wire.tls_files import (
     PemFile,
@@ -171,6 +172,7 @@ class Controls:
         key, certificate = newcomer()
         return certificate, key
 
+    @MANAGER.reloading()
     def check_files(self) -> None:
         """Says at SIGHUP whether the TLS files, which the next connection reads, can be used."""
         try:

@@ -7,11 +7,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stoker.cli.control.renewal import Renewal
 from stoker.cli.errors import CliError
 from stoker.control.config.sections import Config
 from stoker.control.config.tls import TlsFiles
-from stoker.wire.tls_files import valid_until
+from stoker.wire.tls_files import PemFile, valid_until
 
 if TYPE_CHECKING:
     from stoker.control.nodes.certifying import NodeCertificates
@@ -41,8 +40,8 @@ def node_certificates(config: Config, tls: TlsFiles | None, folder: Path) -> Nod
     )
 
 
-def ends_of(renewed: Renewal, nodes: NodeCertificates | None) -> dict[str, float]:
-    """Returns when the certificates in force end, by their names, in seconds since the epoch."""
-    served = renewed.certificate
+def ends_of(served: PemFile | None, nodes: NodeCertificates | None) -> dict[str, float]:
+    """Returns when the certificates in force end, by their names, in seconds since the epoch. `served` is
+    that of control's ports."""
     found = {} if served is None else {"control": valid_until(served).timestamp()}
     return found if nodes is None else {**found, "authority": nodes.authority.ends_at}

@@ -20,12 +20,10 @@ import os
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from random import SystemRandom
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import uvloop
 from starlette.types import ASGIApp
@@ -33,27 +31,22 @@ from starlette.types import ASGIApp
 from stoker import __version__
 from stoker.cli.audit_log import local_user
 from stoker.cli.control import s3_settings
-from stoker.cli.control.agent_certificates import ends_of, node_certificates
+from stoker.cli.control.agent_certificates import ends_of
 from stoker.cli.control.database import check_chosen, chosen_url, open_chosen
-from stoker.cli.control.endpoints import declared_endpoints, with_hosted_aliases
+from stoker.cli.control.declared import Declared, declared, plane_settings
 from stoker.cli.control.oidc import sign_in
 from stoker.cli.control.renewal import Renewal
-from stoker.cli.control.sources import with_sources
 from stoker.cli.control.standby import before_stop, listening, once_there, take_lead
 from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
 from stoker.cli.control.tracing import traces
-from stoker.cli.control.weights import KnownWeights
 from stoker.cli.daemons.options import ControlOptions
 from stoker.cli.data_folder import DataFolder
 from stoker.cli.errors import CliError
 from stoker.cli.processes.imports import uncollected
-from stoker.cli.processes.readiness import announce
+from stoker.cli.processes.readiness import MANAGER, announce
 from stoker.cli.processes.stopping import on_first_signal
 from stoker.control.auth.connection_shares import raise_open_files
-from stoker.control.config.config import device_prices, load_config, price_list, registry_auths
 from stoker.control.config.sections import Config
-from stoker.control.config.settings import PlaneSettings
-from stoker.control.config.tls import TlsFiles
 from stoker.control.http.calls.app import make_app
 from stoker.control.http.calls.front import note_requests
 from stoker.control.http.calls.settings import ApiSettings
@@ -70,6 +63,7 @@ from stoker.control.jobs.artifacts import S3Artifacts
 from stoker.control.jobs.webhooks import Post
 from stoker.control.nodes.grpc_stream import GrpcServer, serve
 from stoker.control.plane import Plane
+from stoker.control.resources.declared.decision import Decision
 from stoker.control.rules.types import Endpoint
 from stoker.control.store import DEFAULT_ACCOUNT, Conn, begin_audit, end_audit
 from stoker.control.store.database.commits import Commits, Committer
@@ -81,11 +75,6 @@ from stoker.outbound.s3.buckets import ObjectStoreConfig
 from stoker.outbound.s3.client import load
 from stoker.outbound.s3.local_server import LocalS3
 from stoker.outbound.wait_limits import WEBHOOKS, Waiter
-from stoker.wire.network_namespace import network_namespace
-from stoker.wire.tls_files import PemFile, warnings_now
-
-if TYPE_CHECKING:  # it comes where the configuration has certificates of nodes
-    from stoker.control.nodes.certifying import NodeCertificates
 
 log = logging.getLogger(__name__)
 
@@ -97,62 +86,10 @@ DATABASE_LOOK_S = 1.0
 """How often control looks whether the database file is still the one that it opened."""
 
 
-def tls_files(options: ControlOptions, config: Config) -> TlsFiles | None:
-    """Returns the TLS files of the options, else of the configuration, for HTTP and gRPC."""
-    if options.tls_cert is None and options.tls_key is None:
-        section = config.tls
-        if section is None:
-            if options.tls_client_ca is not None:
-                raise CliError("--tls-client-ca needs --tls-cert and --tls-key as well")
-            return None
-        client_ca = options.tls_client_ca or (Path(section.client_ca) if section.client_ca else None)
-        return TlsFiles(Path(section.cert), Path(section.key), client_ca)
-    if options.tls_cert is None or options.tls_key is None:
-        raise CliError("TLS needs both --tls-cert and --tls-key")
-    return TlsFiles(options.tls_cert, options.tls_key, options.tls_client_ca)
-
-
 def run(options: ControlOptions, variables: Mapping[str, str]) -> None:
     raise_open_files()
     note_requests()
     uvloop.run(run_control(options, variables))
-
-
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """The configuration, checked, and what it and the options declare."""
-
-    config: Config
-    endpoints: list[Endpoint]
-    tls: TlsFiles | None
-    nodes: NodeCertificates | None
-    certificate: PemFile | None
-    authority: PemFile | None
-
-
-def declared(options: ControlOptions, variables: Mapping[str, str]) -> Declared:
-    """Reads the configuration and the files that it names. Logs certificates that end soon."""
-    config = load_config(options.config)
-    endpoints, tls = declared_endpoints(config, options.hosted, variables), tls_files(options, config)
-    certificate, authority = tls.certificates() if tls else (None, None)
-    for warning in warnings_now(certificate, authority):
-        log.warning("%s", warning)
-    if options.reload:
-        endpoints = with_sources(endpoints)
-    nodes = node_certificates(
-        config, None if options.grpc_plain else tls, DataFolder(options.data_dir.absolute()).authority
-    )
-    return Declared(config, endpoints, tls, nodes, certificate, authority)
-
-
-def renewal(options: ControlOptions, declares: Declared) -> Renewal:
-    """Returns the renewal of what control has read at its start."""
-
-    def read() -> tuple[Config, TlsFiles | None]:
-        config = load_config(options.config)
-        return config, tls_files(options, config)
-
-    return Renewal(declares.config, declares.certificate, declares.authority, read)
 
 
 async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> None:
@@ -161,11 +98,15 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
     declares = declared(options, variables)
     folder = DataFolder.make(options.data_dir)
     async with AsyncExitStack() as stack:
-        renewals: list[Renewal] = []
+        reading = partial(declared, options, variables)
+        renewals = [] if options.standby else [Renewal(declares, reading)]
 
         def reload() -> None:
             for renewed in renewals:
-                renewed.run()
+                renewed.ask()
+            if not renewals:
+                with MANAGER.reloading():
+                    pass  # a standby reads all at its take-over
 
         stack.enter_context(on_first_signal(stop.set, reload))
         url = chosen_url(declares.config, variables, options.database)
@@ -184,8 +125,8 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
         counting = asyncio.create_task(store.database.keep_lead(), name="lead of the database")
         stack.push_async_callback(_end, counting)
         if options.standby:  # it may have waited for weeks
-            declares = await asyncio.to_thread(declared, options, variables)
-        renewals.append(renewal(options, declares))
+            declares = await asyncio.to_thread(reading)
+            renewals.append(Renewal(declares, reading))
         await _lead(stack, store, folder, declares, options, variables, stop, renewals[0])
 
 
@@ -216,7 +157,7 @@ async def _lead(
     artifacts = S3Artifacts(s3 or await _embedded_store(stack, folder, beyond=embedded_beyond))
     stack.push_async_callback(artifacts.close)
     await artifacts.start()
-    settings = _settings(options, declares, folder)
+    settings = plane_settings(options, declares, folder)
     traced = await traces(stack, os.environ)
     plane = Plane(
         settings, commits, artifacts, time.time, SystemRandom(), _poster(config), traced, declares.nodes
@@ -225,19 +166,7 @@ async def _lead(
     await plane.start(endpoints)
     await stack.enter_async_context(_running(plane.run(), "plane", stop))
     await stack.enter_async_context(_running(_watched(store, plane), "database file and loop", stop))
-    grpc = await listening(
-        lambda: serve(
-            options.grpc_host,
-            options.grpc_port,
-            plane.nodes.admit,
-            plane.nodes.serve,
-            None if options.grpc_plain else tls,
-            plane.live_logs.serve,
-            plane.tunnels.serve,
-            declares.nodes,
-        ),
-        standby=options.standby,
-    )
+    grpc = await _grpc(plane, options, declares)
     stack.push_async_callback(grpc.stop)
     stack.push_async_callback(plane.stop)
     gateways: list[Gateway] = []
@@ -252,7 +181,7 @@ async def _lead(
         return warnings_of(renewed.certificate, renewed.authority, _now, embedded_beyond=embedded_beyond)
 
     checks = checks_of(commits, artifacts, folder.root, lambda: renewed.certificate, _now)
-    plane.scrapes.certificates = lambda: ends_of(renewed, declares.nodes)
+    plane.scrapes.certificates = lambda: ends_of(renewed.certificate, declares.nodes)
     readiness = Readiness(checks, warned, time.monotonic)
     management = Lazily(lambda: _management_app(plane))
     app = make_app(plane, _api_settings(config, folder), management, gateway, probes(readiness))
@@ -272,6 +201,8 @@ async def _lead(
     )
     await stack.enter_async_context(_serving(http, stop))
     renewed.doors += [http, grpc]
+    reloads = renewed.run(partial(_take_over, plane, options, folder))
+    await stack.enter_async_context(_running(reloads, "files read again at SIGHUP", stop))
     facts = _facts(http, options.grpc_host, grpc, endpoints)
     _log_start(store.database.name, artifacts.grant.endpoint_url, folder, facts)
     announce(facts, options.ready_fd)
@@ -283,35 +214,36 @@ async def _lead(
     plane.close()
 
 
+async def _grpc(plane: Plane, options: ControlOptions, declares: Declared) -> GrpcServer:
+    """Returns the server of agents, once it listens."""
+    return await listening(
+        lambda: serve(
+            options.grpc_host,
+            options.grpc_port,
+            plane.nodes.admit,
+            plane.nodes.serve,
+            None if options.grpc_plain else declares.tls,
+            plane.live_logs.serve,
+            plane.tunnels.serve,
+            declares.nodes,
+        ),
+        standby=options.standby,
+    )
+
+
+async def _take_over(
+    plane: Plane, options: ControlOptions, folder: DataFolder, declares: Declared
+) -> Decision:
+    """Lets the plane use what the files declare now."""
+    return await plane.reload(declares.endpoints, plane_settings(options, declares, folder))
+
+
 def _log_start(database: str, objects: str, folder: DataFolder, facts: Mapping[str, str]) -> None:
     log.info(
         "stoker %s; database %s, object store %s, data folder %s",
         *(__version__, database, objects, folder.root),
     )
     log.info("control listens: HTTP %s, gRPC %s", facts["http"], facts["grpc"])
-
-
-def _settings(options: ControlOptions, declares: Declared, folder: DataFolder) -> PlaneSettings:
-    config = declares.config
-    return PlaneSettings(
-        retention_s=config.retention.async_s,
-        retention_sync_s=config.retention.sync_s,
-        allow_private_addresses=config.allow_private_addresses,
-        aliases=with_hosted_aliases(declares.endpoints, config.aliases),
-        price_list=price_list(config),
-        registries=registry_auths(config),
-        local_roots=config.local_roots,
-        functions=config.functions,
-        weights=KnownWeights(),
-        local_base=str(options.config.resolve().parent) if options.config else "/",
-        prices=device_prices(config),
-        gateway_ways=config.gateway_ways,
-        network_namespace=network_namespace(),
-        set_by_file={name: frozenset(one.model_fields_set) for name, one in config.hosted.items()},
-        spool=str(folder.spool),
-        sources=str(folder.sources),
-        not_sent=(str(options.config.resolve()),) if options.config else (),
-    )
 
 
 def _poster(config: Config) -> Post:

@@ -1,5 +1,6 @@
 """Signals as calls: SIGINT, SIGTERM and SIGHUP call a function on the running event loop. In a daemon SIGHUP
-calls another one, which reads files again, and ends nothing. The service manager is told of both."""
+calls another one, which reads files again, tells the service manager so, and ends nothing. Of an end the
+manager is told here."""
 
 from __future__ import annotations
 
@@ -38,15 +39,11 @@ def on_signals(call: Callable[[], object], reload: Callable[[], object] | None =
         MANAGER.stopping()
         call()
 
-    def reloading(reload: Callable[[], object]) -> None:
-        with MANAGER.reloading():
-            reload()
-
     loop = asyncio.get_running_loop()
     for number in _ending(reload):
         loop.add_signal_handler(number, stopping)
     if reload is not None:
-        loop.add_signal_handler(signal.SIGHUP, reloading, reload)
+        loop.add_signal_handler(signal.SIGHUP, reload)
     try:
         yield
     finally:

@@ -29,7 +29,7 @@ from stoker.cli.control.token_source import API_KEY, JOIN_TOKEN, TokenSource
 from stoker.cli.daemons.options import AgentOptions, ControlOptions
 from stoker.cli.daemons.start import command
 from stoker.cli.data_folder import DataFolder, load_or_create_token, locked
-from stoker.cli.processes.readiness import announce
+from stoker.cli.processes.readiness import MANAGER, announce
 from stoker.cli.processes.stopping import on_signals
 from stoker.cli.up.children import AllFacts, Children, Launch
 from stoker.cli.up.crash_loops import CrashLoops
@@ -184,6 +184,7 @@ class _Up:
             watching.cancel()
             await asyncio.wait([watching])
 
+    @MANAGER.reloading()
     def _hangup(self, at_terminal: bool) -> None:
         """Lets control, agent and page read their files again; stops where the terminal was closed."""
         if at_terminal and not sys.stdout.isatty():

@@ -39,8 +39,12 @@ class Endpoints:
     sees one state."""
 
     def __init__(self, aliases: Mapping[str, str]) -> None:
-        self._aliases = {called(name): name for name in RESERVED} | dict(aliases)
         self.by_id: Mapping[str, Endpoint] = {}
+        self.alias(aliases)
+
+    def alias(self, aliases: Mapping[str, str]) -> None:
+        """Uses these aliases from now on."""
+        self._aliases = {called(name): name for name in RESERVED} | dict(aliases)
 
     def load(self, endpoints: Iterable[Endpoint]) -> None:
         self.by_id = {endpoint.id: endpoint for endpoint in endpoints}

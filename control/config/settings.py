@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from stoker.control.rules.billing import PriceList
 from stoker.control.rules.limits import RETENTION_S, RETENTION_SYNC_S
 from stoker.control.rules.nodes.ways import WAYS, Way
 from stoker.wire.messages import LockedWeights, Price, RegistryAuth
 
+LIVE: Final = (
+    "aliases",
+    "functions",
+    "local_roots",
+    "price_list",
+    "prices",
+    "registries",
+    "retention_s",
+    "retention_sync_s",
+    "set_by_file",
+)
+"""The settings that change while control runs: whoever needs one reads it here each time."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class PlaneSettings:
     """The settings of the control plane. `aliases` maps further ids to endpoints' ids. `registries` are those
     that the file declares.
@@ -48,3 +62,8 @@ class PlaneSettings:
     spool: str | None = None
     sources: str | None = None
     not_sent: tuple[str, ...] = ()
+
+    def take(self, other: PlaneSettings) -> None:
+        """Takes over the settings in `LIVE`; the others stay until a restart."""
+        for name in LIVE:
+            setattr(self, name, getattr(other, name))

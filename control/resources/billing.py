@@ -31,7 +31,11 @@ BATCH = 500
 class Billing:
     def __init__(self, context: Context) -> None:
         self._commits, self._clock = context.commits, context.clock
-        self._prices = context.settings.price_list
+        self._settings = context.settings
+
+    @property
+    def _prices(self) -> PriceList:
+        return self._settings.price_list
 
     async def read(self, query: BillQuery, size: BucketSize) -> list[BillRecord]:
         """Returns the bills, summed up in the reading thread, because a million rows would block the loop.

@@ -3,10 +3,10 @@
     create ──> stored ──> in memory: takes jobs ──> scaling starts workers      update ──> a new version,
     delete ──> out of memory: 404 ──> its jobs are cancelled ──> its workers stop          rolled out
 
-Endpoints of the configuration file can be listed and read, but only the file can change them; of hosted ones
-callers change the workers (`control.resources.hosted`). The jobs of a deleted endpoint end CANCELLED, "the
-endpoint was deleted". Their webhooks are still called, and their records expire as usual, but cannot be read
-any more, because the endpoint's path is gone.
+Endpoints of the configuration file can be listed and read, but only the file can change them, when it is read
+again (`control.resources.declared`); of hosted ones callers change the workers.
+The jobs of a deleted endpoint end CANCELLED, "the endpoint was deleted". Their webhooks are still called, and
+their records expire as usual, but cannot be read any more, because the endpoint's path is gone.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ from functools import partial
 from typing import Any
 
 from stoker.control import store
+from stoker.control.config.settings import PlaneSettings
 from stoker.control.context import Context
 from stoker.control.errors import BadRequest, NotFound
 from stoker.control.jobs.replay_rules import one_too_many
 from stoker.control.jobs.waiters import JobChanges
-from stoker.control.resources import endpoint_fields, hosted, own_templates
+from stoker.control.resources import endpoint_fields, own_templates
 from stoker.control.resources.catalog import ENDPOINT_CPU_FLAVORS
+from stoker.control.resources.declared import hosted
+from stoker.control.resources.declared.decision import Decision, decide
+from stoker.control.resources.declared.storing import store_decision
 from stoker.control.resources.endpoint_workers import EndpointWorker, endpoint_worker
 from stoker.control.resources.named import Named
 from stoker.control.rules.access import NOBODY, Caller
@@ -59,7 +63,33 @@ class ManagedEndpoints:
         for endpoint in there:
             self._live(endpoint)
         for deleted in gone:
-            await self._cancel_jobs(deleted)
+            await self.cancel_jobs(deleted)
+
+    # -- the configuration file
+
+    async def declare(self, declared: Sequence[Endpoint], settings: PlaneSettings) -> Decision:
+        """Stores the endpoints of the configuration file as they are declared, and deletes those that are not
+        any more, all in one transaction; then uses them, and the file's settings that may change. Raises
+        Unavailable, and has changed nothing then."""
+        async with self.turn:
+            wanted = replace(self._settings)
+            wanted.take(settings)
+            decision = decide(declared, self._book.by_id.values(), wanted)
+            going = [self._book.by_id[name] for name in decision.deleted]
+            for endpoint in going:
+                self._book.drop(endpoint.id)  # nothing is submitted from now on
+            storing = partial(store_decision, decision=decision, now=self._clock(), for_good=True)
+            try:
+                stored = await self._commits.commit(storing)
+            except BaseException:
+                for endpoint in going:
+                    self._book.put(endpoint)
+                raise
+            self._settings.take(wanted)
+            self._book.alias(settings.aliases)
+            self.renewed(stored)
+        self._scaling.wake.set()
+        return decision
 
     # -- actions of callers
 
@@ -191,10 +221,11 @@ class ManagedEndpoints:
                     self._book.put(old)
         if gone:
             self._scaling.wake.set()
-            await self._cancel_jobs(old.id)
+            await self.cancel_jobs(old.id)
         return gone
 
-    async def _cancel_jobs(self, endpoint: str) -> None:
+    async def cancel_jobs(self, endpoint: str) -> None:
+        """Cancels all jobs of an endpoint that was deleted."""
         while True:
             now = self._clock()
             changed = await self._commits.commit(

@@ -5,6 +5,8 @@ Those of the configuration file have the ids that they have there, and only the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stoker.control import store
 from stoker.control.context import Context
 from stoker.control.errors import BadRequest, NotFound
@@ -14,11 +16,16 @@ from stoker.wire.messages import RegistryAuth
 
 
 class Registries:
-    """The logins at registries of images. `declared` are the configuration file's, by id."""
+    """The logins at registries of images."""
 
     def __init__(self, context: Context) -> None:
         self._commits, self._clock, self._rng = context.commits, context.clock, context.rng
-        self.declared = context.settings.registries
+        self._settings = context.settings
+
+    @property
+    def declared(self) -> Mapping[str, RegistryAuth]:
+        """The configuration file's, by id."""
+        return self._settings.registries
 
     async def create(self, account: str, name: str, login: RegistryAuth) -> store.Registry:
         made, now = store.Registry(short_id(self._rng), name), self._clock()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from stoker.control.auth.secret_references import Filled, SecretValues, UnknownSecret
+from stoker.control.config.settings import PlaneSettings
 from stoker.control.rules.placement import NodeRoom
 from stoker.control.rules.pods import WantedPod
 from stoker.control.rules.volumes import Volume, fitting
@@ -20,22 +21,22 @@ from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.control.scheduling.node_environment import of_pod
 from stoker.control.scheduling.placed import PlacedPod
 from stoker.control.scheduling.pod_needs import needs, spec
-from stoker.wire.messages import PodSpec, RegistryAuth, VolumeSpec
+from stoker.wire.messages import PodSpec, VolumeSpec
 
 log = logging.getLogger(__name__)
 
 
 class DesiredPods:
-    """The pods by id. `fill` fills secrets into an account's environment; `declared` are the registry auths
+    """The pods by id. `fill` fills secrets into an account's environment; `settings` have the registry auths
     of the configuration file."""
 
     def __init__(
         self,
         cluster: ClusterState,
         fill: Callable[[str, Mapping[str, str]], Filled | UnknownSecret],
-        declared: Mapping[str, RegistryAuth],
+        settings: PlaneSettings,
     ) -> None:
-        self._cluster, self._fill, self._declared = cluster, fill, declared
+        self._cluster, self._fill, self._settings = cluster, fill, settings
         self._wanted: dict[str, WantedPod] = {}
 
     def put(self, wanted: WantedPod) -> None:
@@ -64,7 +65,7 @@ class DesiredPods:
     def _spec(self, wanted: WantedPod) -> PodSpec | None:
         """Returns None if its secrets cannot be filled in: the node then leaves the pod as it is."""
         pod = wanted.pod
-        login = self._declared.get(pod.body.registry)
+        login = self._settings.registries.get(pod.body.registry)
         if pod.wish != "RUNNING":
             return spec(wanted, {}, login=login)
         filled = self._fill(pod.account, pod.body.env)

@@ -84,3 +84,82 @@ def test_up_hands_a_hangup_on_and_goes_on(tmp_path: Path) -> None:
         assert up.poll() is None
     finally:
         stack._ended("up")
+
+
+def handler(folder: Path, name: str, said: str) -> None:
+    """A handler that returns this text; a job with `go` ends once this file is there."""
+    waits = "while job.input.get('go') and not os.path.exists(job.input['go']):\n        time.sleep(0.01)"
+    (folder / f"{name}.py").write_text(
+        f"import os\nimport time\n\n\ndef handler(job):\n    {waits}\n    return {said!r}\n"
+    )
+
+
+def declares(stack: Stack, *names: str) -> None:
+    """Writes the file anew: an endpoint of each handler in its folder."""
+    sections = (
+        f'[[endpoints]]\nid = "{name}"\nimageName = "local:handlers/{file}.py:handler"\nworkersMin = 1\n'
+        for name, file in (one.split("=") for one in names)
+    )
+    stack.config.write_text('local_roots = ["handlers"]\n' + "\n".join(sections))
+
+
+def hang_up(stack: Stack, process: str, log: Path, line: str) -> None:
+    """SIGHUP, and the line of control's log that follows."""
+    before = log.read_text().count("SIGHUP: ")
+    getattr(stack, process).send_signal(signal.SIGHUP)
+    until(lambda: log.read_text().count("SIGHUP: ") > before, START_S, "a line on SIGHUP")
+    assert line in log.read_text().rpartition("SIGHUP: ")[2]
+
+
+def test_control_takes_over_the_endpoints_of_its_file_at_a_hangup(tmp_path: Path) -> None:
+    """A job of a changed endpoint runs on; its next one runs the new code. A file that is broken changes
+    nothing."""
+    code, log = tmp_path / "handlers", tmp_path / "control.log"
+    code.mkdir()
+    for name in ("old", "new"):
+        handler(code, name, name)
+    stack = Stack(tmp_path)
+    declares(stack, "changes=old", "goes=new")
+    try:
+        stack.start()
+        assert stack.runsync("goes", {})["output"] == "new"
+        job = stack.run("changes", {"go": str(tmp_path / "go")})
+        until(lambda: stack.status("changes", job)["status"] == "IN_PROGRESS", START_S, "a job that runs")
+        declares(stack, "changes=new", "comes=new")
+        hang_up(stack, "control", log, "endpoints comes (new), changes (changed), goes (deleted); ")
+        assert stack.runsync("comes", {})["output"] == "new"
+        assert stack.http.get("/goes/health").status_code == 404
+        assert stack.status("changes", job)["status"] == "IN_PROGRESS"
+        declares(stack, "changes=nowhere")
+        hang_up(stack, "control", log, "nothing was changed: ")
+        assert "there is none at" in stack.log("control")
+        (tmp_path / "go").touch()
+        assert stack.end_of("changes", job)["output"] == "old"
+        assert stack.runsync("changes", {})["output"] == "new"
+        assert stack.runsync("comes", {})["output"] == "new"
+        assert (stack.control.poll(), stack.agent.poll()) == (None, None)
+    finally:
+        stack.stop()
+
+
+def test_up_takes_over_the_endpoints_of_its_file_at_a_hangup(tmp_path: Path) -> None:
+    (tmp_path / "handlers").mkdir()
+    for name in ("old", "new"):
+        handler(tmp_path / "handlers", name, name)
+    stack = Stack(tmp_path)
+    declares(stack, "echo=old")
+    command = ["up", "--no-hosted", "--no-page", "--port", "0", "--config", str(stack.config)]
+    variables = {"STOKER_API_KEY": stack.key}
+    try:
+        _, stack.facts = stack._start([*command, "--data-dir", str(tmp_path / "data")], "up", variables)
+        stack._call_control()
+        assert stack.runsync("echo", {})["output"] == "old"
+        declares(stack, "echo=new", "more=old")
+        log = tmp_path / "data" / "logs" / "control.log"
+        hang_up(stack, "up", log, "endpoints more (new), echo (changed); ")
+        assert stack.runsync("more", {})["output"] == "old"
+        until(lambda: stack.runsync("echo", {})["output"] == "new", START_S, "the new code")
+    finally:
+        stack._ended("up")
+        if hasattr(stack, "http"):
+            stack.http.close()

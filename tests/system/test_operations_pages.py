@@ -201,9 +201,9 @@ def test_certificates_from_the_authority_to_its_rotation(tmp_path: Path) -> None
 
 def reload(operator: Operator) -> None:
     """Reloads control, and waits until the node has its next certificate."""
-    before = operator.log("control").count("SIGHUP: TLS files are applied")
+    before = operator.log("control").count("TLS files are applied")
     operator.control.send_signal(signal.SIGHUP)
-    until(lambda: operator.log("control").count("SIGHUP: TLS files") > before, START_S, "a reload")
+    until(lambda: operator.log("control").count("TLS files are applied") > before, START_S, "a reload")
     renewed = operator.log("agent").count(RENEWED)
     until(lambda: operator.log("agent").count(RENEWED) > renewed + 1, START_S, "a renewal after that")
 

@@ -87,6 +87,9 @@ def test_a_standby_has_started_when_it_waits(tmp_path: Path, manager: Manager) -
         stack.database = manager.variables  # a variable of the next control
         stack.start_standby()
         assert manager.told() == {"READY": "1", "STATUS": "waits for the control before it"}
+        stack.standby.send_signal(signal.SIGHUP)
+        assert manager.told()["RELOADING"] == "1"
+        assert manager.told() == {"READY": "1"}
         stack.end_control()
         stack.standby_leads()
         assert manager.told() == {"READY": "1", "STATUS": "serves"}

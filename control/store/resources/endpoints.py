@@ -160,24 +160,31 @@ def read_version(conn: Conn, endpoint: str, version: int) -> EndpointVersion | N
     return None if sealed is None else _open(conn, sealed)
 
 
-def remove_endpoint(conn: Conn, endpoint: str, now: float) -> bool:
+GONE = "gone"
+"""The origin of an endpoint of the configuration file that was deleted for good."""
+
+
+def remove_endpoint(conn: Conn, endpoint: str, now: float, *, for_good: bool = False) -> bool:
     """Disables an endpoint, which then takes no more submissions; its jobs and its bills stay. `put_endpoint`
-    takes it back. Returns False where there was none."""
+    takes it back. Returns False where there was none. `for_good`: `deleted_endpoints` names it, although the
+    configuration file had declared it."""
+    origin = {"origin": GONE} if for_good else {}
     ended = (
         update(endpoints)
         .where(endpoints.c.id == endpoint, endpoints.c.enabled == 1)
-        .values(enabled=0, changed_at=now)
+        .values(enabled=0, changed_at=now, **origin)
     )
     return conn.execute(ended).rowcount > 0
 
 
 def deleted_endpoints(conn: Conn) -> tuple[str, ...]:
-    """Returns the ids of endpoints that callers made and deleted, where jobs have not ended yet."""
+    """Returns the ids of endpoints that callers made and deleted, or that were deleted for good, where jobs
+    have not ended yet."""
     open_jobs = select(jobs.c.seq).where(
         jobs.c.endpoint == endpoints.c.id, jobs.c.state.in_([JobState.IN_QUEUE, JobState.IN_PROGRESS])
     )
     gone = select(endpoints.c.id).where(
-        endpoints.c.enabled == 0, endpoints.c.origin == "api", open_jobs.exists()
+        endpoints.c.enabled == 0, endpoints.c.origin.in_(["api", GONE]), open_jobs.exists()
     )
     return tuple(conn.execute(gone).scalars())
 

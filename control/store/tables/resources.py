@@ -94,7 +94,7 @@ endpoints = table(
     integer("handler_retries", 0),
     integer("enabled", 1),
     time("changed_at"),
-    string("origin"),  # file, api
+    string("origin"),  # file, api; gone: was of the file, and was deleted for good
     string("type"),  # QUEUE, LOAD_BALANCER
     string("scaler_type"),
     integer("scaler_value"),

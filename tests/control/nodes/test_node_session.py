@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stoker.control.auth.secret_references import SecretValues
+from stoker.control.config.settings import PlaneSettings
 from stoker.control.nodes.assigned import AssignedToNode
 from stoker.control.nodes.session import CERTIFY_EVERY_S, SILENCE_S, NodeSession
 from stoker.control.scheduling.cluster_state import ClusterState
@@ -25,7 +26,7 @@ from tests.control.plane_world import story
 
 def nothing_assigned() -> AssignedToNode:
     cluster = ClusterState()
-    pods = DesiredPods(cluster, SecretValues().fill, {})
+    pods = DesiredPods(cluster, SecretValues().fill, PlaneSettings())
     return AssignedToNode("n", cluster, DesiredState(SecretValues(), pods, DesiredVolumes(cluster)), {})
 
 

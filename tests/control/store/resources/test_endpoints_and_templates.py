@@ -85,6 +85,16 @@ def test_all_open_jobs_of_a_deleted_endpoint_end_and_no_others(bench: Any) -> No
     assert bench.rows("SELECT state FROM jobs WHERE endpoint = 'other'") == [("IN_QUEUE",)]
 
 
+def test_one_of_the_file_may_be_deleted_for_good_and_come_back(bench: Any) -> None:
+    bench.submit(1.0)
+    assert bench.do(lambda conn: store.remove_endpoint(conn, E, 2.0, for_good=True))
+    assert bench.do(store.deleted_endpoints) == (E,)
+    bench.put_endpoint(E)
+    assert bench.do(store.deleted_endpoints) == ()
+    bench.do(lambda conn: store.remove_endpoint(conn, E, 3.0))
+    assert bench.do(store.deleted_endpoints) == (), "the file may declare it again"
+
+
 def test_deleted_ones_are_known_by_their_open_jobs(bench: Any) -> None:
     bench.put_endpoint("made", origin="api")
     bench.put_endpoint("idle", origin="api")
