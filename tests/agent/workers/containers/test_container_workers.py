@@ -51,7 +51,7 @@ async def test_what_a_handler_finds(host: Any) -> None:
     environment = found["environment"]
     assert (environment["TOKEN"], environment["PYTHONPATH"]) == ("declared", "/stoker/package:/mine")
     assert environment["CUDA_VISIBLE_DEVICES"] == ""
-    assert [name for name in environment if name.startswith("STOKER")] == []
+    assert [name for name in environment if name.startswith("STOKER")] == ["STOKER_IMAGE_ID"]
     assert found["package"] == ["__init__.py", "app_values.py", "worker"], "of this platform no more"
     assert (found["writable"], found["uid"]) == (False, 0)
 
