@@ -28,11 +28,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A chunk, or a save that covers the chunks before `upto`. `n`: its number among those of its kind."""
+    """A chunk, or a save that covers the chunks before `upto`. `n`: its number among those of its kind.
+    `content`: the content of the program that made a save."""
 
     n: int
     body: bytes | HandedFile
     upto: int | None = None
+    content: str = ""
 
     @property
     def is_save(self) -> bool:
@@ -41,7 +43,7 @@ class Piece:
     def report(self, key: AttemptKey, ref: Ref | None = None) -> Chunk | Save:
         body = self.body if ref is None and isinstance(self.body, bytes) else b""
         if self.upto is not None:
-            return Save(key.job, key.attempt, self.n, self.upto, body, ref)
+            return Save(key.job, key.attempt, self.n, self.upto, body, ref, self.content)
         return Chunk(key.job, key.attempt, self.n, body, ref)
 
 

@@ -101,6 +101,43 @@ def test_a_save_that_is_gone_for_good_is_named_so(play, a_worker, a_job, error):
     play(story)
 
 
+def test_a_save_names_the_image_that_made_it(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.spawner.processes[0].image_id = "sha256:9e10"
+        for name, size in (("small", 0), ("large", 100_000)):
+            await host.control.assign(a_job(name, script(**SAVES, save_bytes=size)))
+            assert (await host.control.outcome(name)).end == "completed"
+            assert {save.content for save in host.control.about(Save, name)} == {"image 9e10"}
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("made_by", "runs", "goes_on"),
+    [
+        ("image 9e10", "sha256:9e10", True),
+        ("image 9e10", "sha256:77aa", False),
+        ("", "sha256:77aa", True),
+        ("image 9e10", "", True),
+    ],
+)
+def test_a_worker_goes_on_from_no_save_of_another_image(play, a_worker, a_job, made_by, runs, goes_on):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.spawner.processes[0].image_id = runs
+        saved = Saved(2, packed(b'["a", "b"]', {}), content=made_by)
+        await host.control.assign(replace(a_job("j1", script(**SAVES)), attempt=2, saved=saved))
+        outcome = await host.control.outcome("j1", 2)
+        assert (outcome.end, outcome.save_gone) == (("completed", False) if goes_on else ("failed", True))
+        if not goes_on:
+            assert outcome.retryable
+            assert outcome.error == "its save was made by image 9e10, and worker w1 runs image 77aa"
+            assert told(host) == [], "nothing ran"
+
+    play(story)
+
+
 def test_a_save_is_delivered_though_its_worker_dies(play, a_worker, a_job):
     async def story(host):
         host.objects.delay = lambda: 0.5
