@@ -260,3 +260,26 @@ def test_a_save_that_waits_at_the_end_is_reported_to_who_goes_on_from_it(
         assert (host.control.about(Save, "j1")[-1].n == SOME - 1) is reported
 
     play(story)
+
+
+def test_after_an_outage_the_newest_of_the_large_saves_is_stored_without_those_between(play, a_worker, a_job):
+    """With one upload for each, a worker's death soon afterwards would cost the work of the outage."""
+
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.objects.down = True
+        work = script(chunks=list(range(SOME)), saves=1, save_bytes=100_000, run_s=60)
+        await host.control.assign(a_job("j1", work, execution_timeout_ms=100_000))
+        await asyncio.sleep(20)
+        host.objects.down = False
+        host.objects.delay = lambda: 0.5
+        await host.control.until(lambda: host.control.about(Save, "j1"))
+        host.spawner.processes[0].exit(-9)
+        assert (await host.control.outcome("j1")).end == "lost"
+        first, newest = host.control.about(Save, "j1")
+        made = len(host.control.about(Chunk, "j1"))
+        assert first.n == 0
+        assert SOME / 4 < made <= newest.upto + 1, "at most the chunk that was being saved is made again"
+        assert len(host.objects.blobs) == 2
+
+    play(story)
