@@ -69,6 +69,10 @@ class WorkerProcess(Protocol):
     def tail(self) -> LogTail:
         """Returns the log tail of what the process prints."""
 
+    @property
+    def image_id(self) -> str:
+        """Returns the id of its container's image, once that is known; "" without a container."""
+
     def terminate(self) -> None:
         """Sends SIGTERM to the process group. Does nothing after death."""
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from stoker.models.declaration import ModelDeclaration
 from stoker.models.interface import ImageDefaults, PipelineEntry, PipelineNeeds
+from stoker.models.speed_ups import profiles
 from stoker.models.talking_video.portrait.engine import TalkMini
 from stoker.models.text_to_image.families.flux import Flux
 from stoker.models.text_to_image.families.flux2_klein import Flux2Klein
@@ -196,6 +197,10 @@ def _installed(point: EntryPoint) -> PipelineEntry:
         raise UnknownPipeline(f"{where} must be a PipelineEntry named {point.name!r}; it is {found!r}")
     if found.model not in {entry.model for entry in PIPELINES.values()}:
         raise UnknownPipeline(f"{where} is for {found.model!r}, which is not a hosted model")
+    try:
+        profiles.check(found.profile, where)
+    except ValueError as why:
+        raise UnknownPipeline(str(why)) from None
     return found
 
 

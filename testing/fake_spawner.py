@@ -149,7 +149,7 @@ class FakeProcess:
         self._on_gone = on_gone
         self._jobs: dict[AttemptKey, _Job] = {}
         self._unread: deque[Frame] = deque()
-        self.tail = LogTail(loop_time)
+        self.tail, self.image_id = LogTail(loop_time), ""
         self._ahead: deque[Frame] = deque()
         self._asked: set[AttemptKey] = set()
         self._permissions: int | None = None

@@ -263,20 +263,22 @@ class Chunk(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., n: _Optional[int] = ..., value: _Optional[bytes] = ..., ref: _Optional[_Union[Ref, _Mapping]] = ...) -> None: ...
 
 class Save(_message.Message):
-    __slots__ = ("job", "attempt", "n", "upto", "state", "ref")
+    __slots__ = ("job", "attempt", "n", "upto", "state", "ref", "content")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
     UPTO_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     n: int
     upto: int
     state: bytes
     ref: Ref
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., n: _Optional[int] = ..., upto: _Optional[int] = ..., state: _Optional[bytes] = ..., ref: _Optional[_Union[Ref, _Mapping]] = ...) -> None: ...
+    content: str
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., n: _Optional[int] = ..., upto: _Optional[int] = ..., state: _Optional[bytes] = ..., ref: _Optional[_Union[Ref, _Mapping]] = ..., content: _Optional[str] = ...) -> None: ...
 
 class Uploading(_message.Message):
     __slots__ = ("job", "attempt", "why")
@@ -793,14 +795,16 @@ class Assign(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., worker: _Optional[str] = ..., input: _Optional[bytes] = ..., input_ref: _Optional[_Union[Ref, _Mapping]] = ..., execution_timeout_ms: _Optional[int] = ..., ttl_s: _Optional[float] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ..., prices: _Optional[_Iterable[_Union[Price, _Mapping]]] = ..., files_grant: _Optional[_Union[Grant, _Mapping]] = ..., private_inputs: _Optional[bool] = ..., traceparent: _Optional[str] = ..., saved: _Optional[_Union[Saved, _Mapping]] = ..., keeps_case: _Optional[bool] = ..., stop_after: _Optional[int] = ...) -> None: ...
 
 class Saved(_message.Message):
-    __slots__ = ("upto", "state", "ref")
+    __slots__ = ("upto", "state", "ref", "content")
     UPTO_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
     upto: int
     state: bytes
     ref: Ref
-    def __init__(self, upto: _Optional[int] = ..., state: _Optional[bytes] = ..., ref: _Optional[_Union[Ref, _Mapping]] = ...) -> None: ...
+    content: str
+    def __init__(self, upto: _Optional[int] = ..., state: _Optional[bytes] = ..., ref: _Optional[_Union[Ref, _Mapping]] = ..., content: _Optional[str] = ...) -> None: ...
 
 class Wanted(_message.Message):
     __slots__ = ("verb", "key", "size", "media_type", "name", "sha256", "upload", "part")

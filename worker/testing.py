@@ -72,6 +72,13 @@ class LocalSave:
 _PAGE = 2
 """Kept chunks that are given back at once: few, so that a short test reads several pages."""
 
+_NO_KEPT: dict[str, Any] = {
+    "reason": "not_here",
+    "error": "this run has the job's save alone, and not the chunks that the save covers;"
+    " a replay on a node (`stoker replay JOB --on NODE`) has them",
+    "retryable": False,
+}
+
 
 class _Attempt(Attempt):
     """An attempt that keeps the exception of its handler."""
@@ -140,9 +147,7 @@ class LocalJob:
             more["case"] = True
         body = json.dumps({} if input is None else input).encode()
         if saved is not None:
-            more["saved"] = {"input": len(body), "upto": saved.upto}
-            if saved.kept is not None:
-                more["saved"]["kept"] = True
+            more["saved"] = {"input": len(body), "upto": saved.upto, "kept": True}
             body += saved.body
         if more:
             fields["more"] = more
@@ -262,7 +267,10 @@ class LocalJob:
         self.saves.append(LocalSave(frame.body, upto, kept if whole else None))
 
     def _take_kept(self, frame: Frame) -> None:
-        given = () if self._given is None else self._given.kept or ()
+        given = () if self._given is None else self._given.kept
+        if given is None:
+            self._attempt.answered(Frame("fetch_failed", {**frame.fields, **_NO_KEPT}))
+            return
         values = given[frame.fields["first"] :][:_PAGE]
         self._attempt.answered(kept_page(frame.fields, [json.dumps(value).encode() for value in values]))
 

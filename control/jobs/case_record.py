@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from pydantic_core import from_json
 
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import EndpointVersion, JobView
@@ -86,7 +87,7 @@ def why_no_case(view: JobView, *, keeps: bool) -> str:
 
 
 def _parsed(text: bytes | None) -> Any:
-    return None if text is None else orjson.loads(text)
+    return None if text is None else from_json(text)
 
 
 def _noted(noted: bytes) -> dict[str, Any]:

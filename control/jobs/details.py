@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import orjson
+from pydantic_core import from_json, to_json
 
 from stoker.control import store
 from stoker.control.errors import CasesClosed, NotFound
@@ -68,7 +68,7 @@ class JobDetails:
         if own:
             return body
         return await self._large_json.run(
-            "an input", len(body), lambda: orjson.dumps(without_secrets(orjson.loads(body)))
+            "an input", len(body), lambda: to_json(without_secrets(from_json(body)))
         )
 
     async def case(self, endpoint: Endpoint, job: str) -> bytes:
@@ -76,9 +76,7 @@ class JobDetails:
         kept."""
         view, case, payloads = await self.whole_case(endpoint, job)
         size = len(payloads.input or b"") + len(payloads.saved or b"") + len(case.noted)
-        return await self._large_json.run(
-            "a case", size, lambda: orjson.dumps(case_record(view, case, payloads))
-        )
+        return await self._large_json.run("a case", size, lambda: to_json(case_record(view, case, payloads)))
 
     async def whole_case(self, endpoint: Endpoint, job: str) -> tuple[JobView, store.StoredCase, Payloads]:
         """Returns the job's case with all that it names, secrets too. Raises NotFound as `case` does."""

@@ -62,7 +62,7 @@ class Gauges:
 def _queues(of: Snapshot) -> Iterator[Metric]:
     waiting = GaugeMetricFamily(
         "stoker_jobs_waiting",
-        "Jobs in the queue, low ones and all others (normal); counted up to a bound.",
+        "Jobs in the queue, by priority: urgent, normal, low; counted up to a bound.",
         labels=["endpoint", "priority"],
     )
     running = GaugeMetricFamily("stoker_jobs_in_progress", "Jobs that workers have.", labels=["endpoint"])
@@ -71,7 +71,8 @@ def _queues(of: Snapshot) -> Iterator[Metric]:
     )
     for endpoint in of.endpoints:
         queue = of.queues.get(endpoint, QueueSample(endpoint))
-        waiting.add_metric([endpoint, "normal"], queue.queued)
+        waiting.add_metric([endpoint, "urgent"], queue.urgent)
+        waiting.add_metric([endpoint, "normal"], queue.queued - queue.urgent)
         waiting.add_metric([endpoint, "low"], queue.low)
         running.add_metric([endpoint], queue.in_progress)
         since = of.now if queue.waiting_since is None else queue.waiting_since

@@ -366,9 +366,9 @@ class Reconciled:
 
 @record(frozen=True, slots=True)
 class QueueSample:
-    """A sample of one endpoint's queue. `low` are the waiting jobs of low priority, not counted in `queued`.
-    Of the others, the job that waits longest does so since `waiting_since`, which lies ahead while all back
-    off.
+    """A sample of one endpoint's queue. `low` are the waiting jobs of low priority, not counted in `queued`,
+    and `urgent` those of `queued` that are urgent. Of all but the low ones, the job that waits longest does
+    so since `waiting_since`, which lies ahead while all back off.
     """
 
     endpoint: str
@@ -376,6 +376,7 @@ class QueueSample:
     low: int = 0
     in_progress: int = 0
     waiting_since: float | None = None
+    urgent: int = 0
 
 
 @record(frozen=True, slots=True)

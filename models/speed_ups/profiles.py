@@ -129,26 +129,31 @@ def parse(value: str) -> dict[str, str]:
         name, equals, profile = part.partition("=")
         if not equals:
             name, profile = "", part
-        if CONTEXT_PARALLEL in names(profile):
-            raise ValueError(
-                f"{ENVIRONMENT} names {CONTEXT_PARALLEL}, which needs several processes, and a worker is one:"
-                " only a program with a process group of its own can load a pipeline with it"
-            )
+        check(profile, ENVIRONMENT)
         found[name.strip()] = profile.strip()
     return found
 
 
-def names(profile: str) -> tuple[str, ...]:
+def check(profile: str, where: str) -> None:
+    """Raises ValueError for a profile that no worker can apply. `where` it stands begins the error."""
+    if CONTEXT_PARALLEL in names(profile, where):
+        raise ValueError(
+            f"{where} names {CONTEXT_PARALLEL}, which needs several processes, and a worker is one:"
+            " only a program with a process group of its own can load a pipeline with it"
+        )
+
+
+def names(profile: str, where: str = ENVIRONMENT) -> tuple[str, ...]:
     """Returns the speed-ups of a profile, with those that are added to it, in the order of their application.
-    Raises ValueError."""
+    Raises ValueError, which begins with `where` the profile stands."""
     base, *more = (part.strip() for part in profile.split("+"))
     if base not in PROFILES:
         raise ValueError(
-            f"{ENVIRONMENT} names the profile {base!r}; there are {', '.join(PROFILES)}, each of which may be"
+            f"{where} names the profile {base!r}; there are {', '.join(PROFILES)}, each of which may be"
             " followed by +NAME of a speed-up"
         )
     if unknown := [name for name in more if name not in SPEED_UPS]:
-        raise ValueError(f"{ENVIRONMENT} names the speed-up {unknown[0]!r}; there are {', '.join(SPEED_UPS)}")
+        raise ValueError(f"{where} names the speed-up {unknown[0]!r}; there are {', '.join(SPEED_UPS)}")
     wanted = {*PROFILES[base], *more}
     return tuple(name for name in SPEED_UPS if name in wanted)
 

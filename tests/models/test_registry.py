@@ -22,6 +22,7 @@ from stoker.models.registry import (
     known_pipelines,
     pipeline,
 )
+from stoker.models.speed_ups import profiles
 from stoker.models.talking_video.sampling.settings import SETTINGS
 from stoker.models.weights import read_lock
 
@@ -168,6 +169,11 @@ def test_the_video_model_is_hosted() -> None:
     assert [price["nano_usd"] for price in model.prices] == [250_000_000, 500_000_000]
 
 
+def test_a_worker_can_apply_the_profile_of_every_pipeline() -> None:
+    for entry in PIPELINES.values():
+        profiles.check(entry.profile, entry.name)
+
+
 def test_an_unknown_pipeline_is_answered_with_the_known() -> None:
     with pytest.raises(
         UnknownPipeline, match="no pipeline 'dall-e'; registered are flux-1-dev, flux-1-schnell"
@@ -219,6 +225,16 @@ def test_a_package_adds_a_pipeline_that_runs_where_it_is_requested(site: Path) -
             THEIRS.replace('"other"', '"theirs"'),
             "theirs:OTHER",
             "is for 'text-to-music', which is not a hosted model",
+        ),
+        (
+            THEIRS.replace('weights="theirs")', 'weights="theirs", profile="exact+context-parallel")', 1),
+            "theirs:ENTRY",
+            "names context-parallel, which needs several processes, and a worker is one",
+        ),
+        (
+            THEIRS.replace('weights="theirs")', 'weights="theirs", profile="quick")', 1),
+            "theirs:ENTRY",
+            "names the profile 'quick'; there are exact, fast, low-memory",
         ),
     ],
 )

@@ -138,7 +138,8 @@ class Chunk:
 class Save:
     """The state from which a later attempt goes on; it covers the chunks before `upto`, which were reported
     before it. A save over 48 KiB is the object `ref`, and `state` is empty. Saves of an attempt are numbered
-    by `n`."""
+    by `n`. `content`: the image or the source that made the save, by digest; empty where that is not
+    known."""
 
     job: str
     attempt: int
@@ -146,6 +147,7 @@ class Save:
     upto: int
     state: bytes = field(repr=False, default=b"")
     ref: Ref | None = None
+    content: str = ""
 
 
 @record(frozen=True, slots=True)

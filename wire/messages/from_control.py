@@ -241,11 +241,13 @@ class Price:
 @record(frozen=True, slots=True)
 class Saved:
     """The save that an attempt goes on from: its `state`, or the object `ref`. `upto`: how many chunks of the
-    job are kept."""
+    job are kept. `content`: the image or the source that made it, by digest; empty where any may go on from
+    the save."""
 
     upto: int
     state: bytes = field(repr=False, default=b"")
     ref: Ref | None = None
+    content: str = ""
 
 
 @record(frozen=True, slots=True)

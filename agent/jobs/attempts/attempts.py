@@ -88,7 +88,8 @@ class Attempts:
         if (why := worker.occupy(key, now)) is not None:
             self._refuse(assign, why, at_once=not worker.ready)  # control received its state
             return
-        fetch = stored or assign.files_grant is not None
+        named = assign.saved is not None and assign.saved.content != ""
+        fetch = stored or named or assign.files_grant is not None
         waits, timeout_s = key in worker.waiting, assign.execution_timeout_ms / 1000
         state, commands = begin(now, timeout_s, assign.ttl_s, fetch=fetch, waits=waits)
         alarm = Alarm(lambda at: self._step(attempt, ev.Tick(at)))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -28,11 +27,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A chunk, or a save that covers the chunks before `upto`. `n`: its number among those of its kind."""
+    """A chunk, or a save that covers the chunks before `upto`. `n`: its number among those of its kind.
+    `content`: the content of the program that made a save."""
 
     n: int
     body: bytes | HandedFile
     upto: int | None = None
+    content: str = ""
 
     @property
     def is_save(self) -> bool:
@@ -41,7 +42,7 @@ class Piece:
     def report(self, key: AttemptKey, ref: Ref | None = None) -> Chunk | Save:
         body = self.body if ref is None and isinstance(self.body, bytes) else b""
         if self.upto is not None:
-            return Save(key.job, key.attempt, self.n, self.upto, body, ref)
+            return Save(key.job, key.attempt, self.n, self.upto, body, ref, self.content)
         return Chunk(key.job, key.attempt, self.n, body, ref)
 
 
@@ -62,7 +63,7 @@ class ChunkStream:
     def __init__(self, key: AttemptKey, grant: Grant, context: StreamContext) -> None:
         self._key, self._grant, self._context = key, grant, context
         self._state = chunks.ChunkQueue()
-        self._pieces: deque[Piece] = deque()  # those that wait, in the machine's order
+        self._pieces: dict[int, Piece] = {}  # those that wait, by their place
         self._untaken: dict[int, Piece] = {}  # by their place, which is their number to the machine
         self._places = 0
         self._ref: Ref | None = None  # of the first piece, once it was uploaded
@@ -76,11 +77,11 @@ class ChunkStream:
 
     def add(self, piece: Piece, *, large: bool) -> None:
         """Adds a piece to the stream. A chunk in a file takes no memory here."""
-        self._pieces.append(piece)
+        self._pieces[self._places] = piece
         if large:
             self._untaken[self._places] = piece
         size = len(piece.body) if isinstance(piece.body, bytes) else 0
-        queued = chunks.QueuedChunk(self._places, size, large)
+        queued = chunks.QueuedChunk(self._places, size, large, piece.is_save)
         self._places += 1
         self._step(chunks.Produced(self._time(), queued))
 
@@ -103,10 +104,12 @@ class ChunkStream:
         self._state, commands = chunks.step(self._state, event)
         for command in commands:
             match command:
-                case chunks.ReportChunk():
-                    self._report(self._pieces.popleft())
-                case chunks.Upload():
-                    piece = self._pieces[0]
+                case chunks.ReportChunk(chunk):
+                    self._report(self._pieces.pop(chunk.n))
+                case chunks.DropSave(place):
+                    del self._pieces[place]
+                case chunks.Upload(chunk):
+                    piece = self._pieces[chunk.n]
                     self._uploading = self._context.spawn(
                         self._upload(piece), f"{_name(piece)} of {self._key.job}"
                     )
@@ -114,7 +117,7 @@ class ChunkStream:
                     self._context.on_taken(self._untaken.pop(place))
         if not self._state.waiting:
             while self._pieces:
-                _close(self._pieces.popleft().body)
+                _close(self._pieces.popitem()[1].body)
         if (is_full := chunks.is_full(self._state)) != was_full:
             self._context.hold(is_full)
         self._alarm.set(chunks.wake_at(self._state))

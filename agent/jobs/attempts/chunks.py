@@ -9,6 +9,8 @@ commands.
                                                               '-- not retryable --> all that wait are dropped
 
 - At most one is uploaded at a time, the first that waits. So the first that waits is always a large one.
+- A save takes the place of those that wait behind the first: the newer covers as much, and is stored sooner.
+  So after an outage of the store the newest save waits for one upload, however long the outage was.
 - The queue is bounded. The sender of a large chunk waits for `Taken`, which comes when HOLD_MAX bytes or less
   wait. When the small chunks alone are more than HOLD_MAX, their worker is not read (`is_full`).
 """
@@ -27,11 +29,12 @@ HOLD_MAX = 8_000_000
 @dataclass(frozen=True, slots=True)
 class QueuedChunk:
     """A chunk that waits for those before it. `large`: it is uploaded to the object store, and its report
-    refers to it."""
+    refers to it. `save`: it is a save, which is ordered among the chunks."""
 
     n: int
     size: int
     large: bool
+    save: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +107,20 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
+class DropSave:
+    """The command to drop save `n`, which a newer one has replaced."""
+
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
 class Taken:
     """The command to let the sender of chunk `n` go on."""
 
     n: int
 
 
-Command: TypeAlias = ReportChunk | Upload | Taken
+Command: TypeAlias = ReportChunk | Upload | DropSave | Taken
 Stepped: TypeAlias = tuple[ChunkQueue, tuple[Command, ...]]
 
 
@@ -153,9 +163,11 @@ def is_full(state: ChunkQueue) -> bool:
 
 def _produced(state: ChunkQueue, chunk: QueuedChunk) -> Stepped:
     untaken = (*state.untaken, chunk.n) if chunk.large else state.untaken
-    after = replace(state, waiting=(*state.waiting, chunk), untaken=untaken)
+    older = [one for one in state.waiting[1:] if one.save and chunk.save]
+    waiting = *(one for one in state.waiting if one not in older), chunk
+    after = replace(state, waiting=waiting, untaken=untaken)
     if state.waiting:
-        return after, ()
+        return after, tuple(DropSave(one.n) for one in older)
     return (after, (Upload(chunk),)) if chunk.large else (state, (ReportChunk(chunk),))
 
 

@@ -6,8 +6,8 @@ Pure.
                                                                 if it is of use then
 
 A save takes its size, LEAST_BYTES at least, of BURST_BYTES, which come back at BYTES_PER_S. Nothing is lost
-with a save that a newer one replaces: the newer covers as much. Large saves need no pace, since their handler
-waits for the upload.
+with a save that a newer one replaces: the newer covers as much. Large saves are paced by their upload: while
+one is uploaded, the newest waits (`agent.jobs.attempts.chunks`).
 """
 
 from __future__ import annotations

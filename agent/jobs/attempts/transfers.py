@@ -17,6 +17,7 @@ from stoker.agent.interfaces import Objects
 from stoker.agent.jobs.attempts import events as ev
 from stoker.agent.jobs.attempts.running_attempt import RunningAttempt
 from stoker.agent.jobs.uploads.payloads import deliver, fetch
+from stoker.agent.workers.lifecycle.contents import why_anew
 from stoker.outbound.errors import OutboundError
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,8 @@ class _SaveGone(_NoSave):
 
 
 async def fetched(attempt: RunningAttempt, objects: Objects) -> ev.Event:
-    """Fetches its input, where that was too large for its Assign. Meanwhile the caller's own bucket is tried,
+    """Fetches its input and its save, where they were too large for its Assign; a save that another content
+    made is not for this worker. Meanwhile the caller's own bucket is tried,
     so that a bucket that refuses its files is found before the work."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -64,7 +66,9 @@ _NOT_FETCHED = "the save could not be fetched"
 
 
 async def _fetch_save(attempt: RunningAttempt, objects: Objects) -> None:
-    saved, grant = attempt.assign.saved, attempt.assign.grant
+    saved, grant, worker = attempt.assign.saved, attempt.assign.grant, attempt.worker
+    if saved is not None and (why := why_anew(saved.content, worker.name, worker.content)) is not None:
+        raise _SaveGone(why)
     if saved is None or saved.ref is None or grant is None:
         return
     with _explained(attempt, _NOT_FETCHED, _NoSave):

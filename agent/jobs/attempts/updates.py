@@ -101,7 +101,7 @@ class Updates:
         if not self._reports.saves:
             discard(attempt.worker, save)
             return
-        piece = Piece(save.n, save.body, save.upto)
+        piece = Piece(save.n, save.body, save.upto, attempt.worker.content)
         if is_large(save):
             if attempt.paced is not None:
                 attempt.paced.flush()  # until the large one is stored, it is the newest

@@ -89,7 +89,7 @@ class ContainerProcess:
         if container.folder is not None:
             self._frames = FrameListener(container.folder, self._loop, watcher.on_frame, watcher.on_broken)
         self.tail = tail
-        self._id = ""
+        self._id, self.image_id = "", ""
         self._over = False
         self._killed: str | None = None
         self._terminated = False
@@ -191,6 +191,7 @@ class ContainerProcess:
         image = await self._unless_stopped(self._images.resolve(wanted_by(self._container.spec)))
         if image is None:
             return self._stopped_early()
+        self.image_id = image
         container = await self._engine.create(self._container.plan(image), self._container.name)
         try:
             return await self._created(container)

@@ -17,6 +17,7 @@ from stoker.agent.host.logs.tail import TailListener
 from stoker.agent.host.logs.worker_log import WorkerLog
 from stoker.agent.interfaces import WorkerExit
 from stoker.agent.workers.lifecycle import process_machine, restarts, usage
+from stoker.agent.workers.lifecycle.contents import content_of
 from stoker.agent.workers.lifecycle.metering import Metering
 from stoker.agent.workers.lifecycle.process_life import (
     WAITING_MOST,
@@ -80,6 +81,11 @@ class Worker:
     def room_ahead(self) -> int:
         """Returns how many more runs may be sent to the worker's process before their turn."""
         return 0 if self._life is None else self._life.room_ahead
+
+    @property
+    def content(self) -> str:
+        """Returns the content that its process runs, by digest; "" where that is not known."""
+        return content_of(self.source.spec, "" if self._life is None else self._life.process.image_id)
 
     def held(self) -> HeldWorker:
         """Returns the worker's state for Hello."""

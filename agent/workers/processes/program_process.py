@@ -25,6 +25,10 @@ class ProgramProcess:
     def tail(self) -> LogTail:
         return self.child.tail
 
+    @property
+    def image_id(self) -> str:
+        return self.child.image_id
+
     def kill(self) -> None:
         self.child.kill()
 

@@ -71,6 +71,7 @@ class LocalProcess:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._child, self._watcher, self.tail = child, watcher, tail
+        self.image_id = ""
         self._bounds = bounds
         self._family = ProcessFamily(worker, child.pid, bounds.uid, others)
         self._killed: str | None = None  # why we killed it

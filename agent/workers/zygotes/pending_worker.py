@@ -31,7 +31,7 @@ class PendingWorker:
         self._watcher = watcher
         self._withdrawn = withdrawn
         self._process: LocalProcess | None = None
-        self.tail = LogTail()
+        self.tail, self.image_id = LogTail(), ""
         self._over = False
         self._frames: list[Frame] = []
         self._paused = False

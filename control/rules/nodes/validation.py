@@ -151,6 +151,8 @@ def _save(report: Save, assigned: Assignments) -> Save:
     most = 0 if report.ref is not None else SAVE_INLINE_MAX
     if len(report.state) > most:
         raise InvalidReport(f"state must have at most {most} bytes, not {len(report.state)}")
+    if report.content and not NAME.fullmatch(report.content):
+        raise no_name("content", report.content)
     return report
 
 

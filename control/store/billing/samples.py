@@ -16,6 +16,9 @@ from stoker.control.store.tables.billing import counters
 SAMPLED = 10_000
 """Waiting jobs of one endpoint that a sample counts, of high and of low priority each."""
 
+BOTH = 1_000_000
+"""One walk gives one column, which has two counts: of all jobs, times BOTH, and of the urgent ones."""
+
 OLDEST = 100
 """Of the waiting jobs, so many of the oldest are looked at for the longest wait: some may back off."""
 
@@ -52,7 +55,8 @@ def _longest(low: int, endpoint: str) -> str:
 
 _SAMPLE = f"""
 SELECT endpoints.id,
-    (SELECT COUNT(*) FROM ({_waiting("1", 0, ":limit", "endpoints.id")}) AS waiting),
+    (SELECT COUNT(*) * {BOTH} + COUNT(CASE WHEN urgent = 1 THEN 1 END)
+     FROM ({_waiting("urgent", 0, ":limit", "endpoints.id")}) AS waiting),
     (SELECT COUNT(*) FROM ({_waiting("1", 1, ":limit", "endpoints.id")}) AS waiting),
     {_longest(0, "endpoints.id")}
 FROM endpoints
@@ -68,11 +72,11 @@ def queue_sample(conn: Conn) -> dict[str, QueueSample]:
     not for every request."""
     running = dict(conn.run(_RUNNING, {}).fetchall())
     samples = {}
-    for endpoint, queued, low, *heads in conn.run(_SAMPLE, {"limit": SAMPLED}):
-        in_progress = running.get(endpoint, 0)
+    for endpoint, both, low, *heads in conn.run(_SAMPLE, {"limit": SAMPLED}):
+        (queued, urgent), in_progress = divmod(both, BOTH), running.get(endpoint, 0)
         if queued or low or in_progress:
             since = min((head for head in heads if head is not None), default=None)
-            samples[endpoint] = QueueSample(endpoint, queued, low, in_progress, since)
+            samples[endpoint] = QueueSample(endpoint, queued, low, in_progress, since, urgent)
     return samples
 
 

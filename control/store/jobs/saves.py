@@ -6,7 +6,8 @@ The chunks of attempts that go on from one another have the number of the first 
 that a reader notices nothing. Chunks that no save covers yet are held back from readers (`held_from`): should
 the attempt be lost, its successor may make other ones. A save is good for the program
 (`control.store.jobs.programs`) and the kind of device that made it; for another one the job begins anew, and
-its record says why.
+its record says why. The content of the program, its files or its image, is compared by the agent, which
+knows what its worker runs at that moment.
 """
 
 from __future__ import annotations
@@ -41,14 +42,22 @@ class Maker:
     shown: str = ""
     program: str = ""
 
-    def stored(self) -> str:
-        return f"{self.shown}\n{self.program}"
+    def stored(self, content: str) -> str:
+        """Returns the maker of a save in one text. `content`: what the agent names its program by."""
+        return f"{self.shown}\n{self.program}\n{content}"
 
     def goes_on(self, made_by: str) -> bool:
         """Returns whether this worker can go on from a save with the stored maker `made_by`. Saves of
         earlier releases have no program: they are good for the same version."""
-        shown, _, made = made_by.partition("\n")
+        shown, made, _ = _parts(made_by)
         return self.shown == shown or self.program == made != ""
+
+
+def _parts(made_by: str) -> tuple[str, str, str]:
+    """Returns the words, the program and the content of a stored maker; "" for what an earlier release did
+    not store."""
+    shown, program, content, *_ = *made_by.split("\n"), "", ""
+    return shown, program, content
 
 
 def maker(conn: Conn, worker: str | None, node: str) -> Maker:
@@ -109,7 +118,7 @@ def put_save(conn: Conn, node: str, save: Save) -> bool:
     is_new = (upto, sha256) != (save.upto, digest)
     values |= {
         "progressed": save.attempt if is_new else progressed,
-        "made_by": maker(conn, worker, node).stored(),
+        "made_by": maker(conn, worker, node).stored(save.content),
     }
     where = NO_REF if save.ref is None else ref_columns(save.ref)
     conn.run(_PUT, {**values, "n": save.n, "sha256": digest, "state": save.state, **where})
@@ -182,7 +191,7 @@ def saved_for(conn: Conn, seq: int, job: str, slot: Slot) -> Saved | None:
     here = maker(conn, slot.worker, slot.node)
     if not ((made_by == _ANYWHERE or here.goes_on(made_by)) and slot.saves):
         drop_save(conn, seq)
-        was = made_by.partition("\n")[0]
+        was, *_ = _parts(made_by)
         why = f"the job begins anew: its save was made by {was}, and worker {slot.worker} is {here.shown}"
         if not slot.saves:
             why = f"the job begins anew: the agent of node {slot.node} is of an earlier version without saves"
@@ -191,7 +200,7 @@ def saved_for(conn: Conn, seq: int, job: str, slot: Slot) -> Saved | None:
     values = {"seq": seq, "stream": stream, "upto": upto}
     conn.run(_GO_ON, values)
     release(conn, job, [key for (key,) in conn.run(_VOID, values).fetchall()])
-    return Saved(upto, state, ref_of(*ref))
+    return Saved(upto, state, ref_of(*ref), _parts(made_by)[2])
 
 
 _ANYWHERE = "given"

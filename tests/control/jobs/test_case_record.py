@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stoker.control.jobs.case_record import Payloads, case_record, why_no_case, without_secrets
@@ -65,6 +65,14 @@ def test_no_secret_is_in_it() -> None:
     assert (found["handler"], found["declaredEnvironment"]) == ("caption.py:handler", ["TOKEN"])
     assert (found["node"], found["files"]) == ({"name": "n1", "cuda": "12.8"}, NOTED["files"])
     assert found["saved"]["body"] == "c3RhdGU="
+
+
+@given(st.integers())
+@example(2**70)
+def test_numbers_of_any_size_stay(number: int) -> None:
+    text = json.dumps({"n": number}).encode()
+    found = case_record(view(), stored(b"", progress=text), Payloads(text, None))
+    assert (found["input"], found["progress"]) == ({"n": number}, {"n": number})
 
 
 @pytest.mark.parametrize("noted", [b"", b"[]", b"null", b"{}"])

@@ -12,8 +12,8 @@ from stoker.control.rules.submissions import Submission
 from stoker.control.rules.types import JobView
 from tests.control.plane_world import World, endpoint, story, world
 
-INPUT = {"image": "https://user:pass@pictures.example/a.png?signature=secret#x", "n": 1}
-BARE = {"image": "https://pictures.example/a.png", "n": 1}
+INPUT = {"image": "https://user:pass@pictures.example/a.png?signature=secret#x", "n": 2**70}
+BARE = {"image": "https://pictures.example/a.png", "n": 2**70}
 OWN, OTHER = Caller("default", "k1", Access("read")), Caller("default", "k2", Access("read"))
 
 

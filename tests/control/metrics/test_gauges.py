@@ -19,8 +19,8 @@ Samples = dict[tuple[str, ...], float]
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 QUEUES = st.dictionaries(
     NAMES,
-    st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.none() | st.floats(0.0, 2e9)).map(
-        lambda found: QueueSample("", *found)
+    st.tuples(*[st.integers(0, 9)] * 4, st.none() | st.floats(0.0, 2e9)).map(
+        lambda found: QueueSample("", found[0] + found[1], *found[2:], urgent=found[1])
     ),
     max_size=3,
 )
@@ -85,7 +85,10 @@ def test_of_any_snapshot(
     found = parsed(Snapshot(1e9, endpoints, queues, workers, (node,), 1, 0.01, 0.02))
     waiting = found["stoker_jobs_waiting"]
     assert sum(waiting.values()) == sum(queue.queued + queue.low for queue in queues.values())
-    assert len(waiting) == 2 * len(set(endpoints)), "an endpoint without jobs is zero, not missing"
+    for endpoint, queue in queues.items():
+        classes = [waiting[endpoint, one] for one in ("urgent", "normal", "low")]
+        assert classes == [queue.urgent, queue.queued - queue.urgent, queue.low]
+    assert len(waiting) == 3 * len(set(endpoints)), "an endpoint without jobs is zero, not missing"
     assert all(age >= 0 for age in found["stoker_queue_age_seconds"].values())
     assert sum(found.get("stoker_workers", {}).values()) == len(workers)
     busy = sum(worker.state == "ready" and bool(worker.busy) for worker in workers)

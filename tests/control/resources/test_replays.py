@@ -29,12 +29,15 @@ KEEPS = endpoint(
     run=EndpointVersion("/h/echo.py:handler", env={"A": "b"}, prices=(Price("pixel", 5),)),
 )
 
+X = 2**70
+"""An input's number, which no way leads through a float."""
+
 SMALL, LARGE = (b"s" * size for size in (SAVE_INLINE_MAX, SAVE_INLINE_MAX + 1))
 """Saves as long as a report holds one at most, and longer."""
 
 
 async def a_failed_job(made: World, agent: ScriptedAgent, *, save: bytes = b"") -> str:
-    job = await made.plane.commands.submit(made.echo, one(), sync=False)
+    job = await made.plane.commands.submit(made.echo, one(X), sync=False)
     assign = await agent.assigned()
     about = assign.job, assign.attempt
     reports: list[Any] = [Chunk(*about, 0, b'"a"'), Progress(*about, b'{"seed":9}')]
@@ -72,7 +75,7 @@ async def test_it_runs_on_the_named_node_though_another_is_free() -> None:
         assert (spec.endpoint, spec.env) == (view.endpoint, {"A": "b"})
         assign = await other.assigned()
         assert (assign.job, assign.stop_after, assign.keeps_case, assign.prices) == (view.id, 3, True, ())
-        assert json.loads(assign.input or b"") == {"x": 1, "seed": 7}
+        assert json.loads(assign.input or b"") == {"x": X, "seed": 7}
         assert assign.saved is not None
         assert (assign.saved.upto, assign.saved.state) == (1, SMALL)
         replay = made.plane.endpoints.by_id[view.endpoint]
@@ -101,7 +104,7 @@ async def test_from_the_start_there_is_no_save() -> None:
         await other.ready_workers()
         assign = await other.assigned()
         assert (assign.saved, assign.attempt, assign.stop_after) == (None, 1, 0)
-        assert assign.input == one().input
+        assert assign.input == one(X).input
 
 
 async def taken(
@@ -170,8 +173,8 @@ async def test_what_is_large_is_read_and_written_beside_the_loop() -> None:
             for most, expected in ((100, []), (5, ["an input", "a case", "a seed"])):
                 patch.setattr(large_json, "LARGE_BYTES", most)
                 reads = Caller("default", "k", Access("restricted", "none", {"echo": "read"}, cases=True))
-                assert json.loads(await made.plane.details.input(made.echo, job, reads)) == {"x": 1}
-                assert json.loads(await made.plane.details.case(made.echo, job))["input"] == {"x": 1}
+                assert json.loads(await made.plane.details.input(made.echo, job, reads)) == {"x": X}
+                assert json.loads(await made.plane.details.case(made.echo, job))["input"] == {"x": X}
                 await started(made, job, node="node-1", seed=7)
                 await started(made, job, node="node-1")
                 assert named == expected
@@ -225,7 +228,7 @@ async def test_a_replay_of_a_replay_is_for_the_keys_of_the_first_jobs_endpoint()
         again = made.plane.endpoints.by_id[second.endpoint]
         assert (again.rights, again.replay and again.replay.job) == ("echo", assign.job)
         looks = Caller("default", "k", Access("restricted", "none", {"echo": "read"}, cases=True))
-        assert json.loads(await made.plane.details.input(again, second.id, looks)) == {"x": 1}
+        assert json.loads(await made.plane.details.input(again, second.id, looks)) == {"x": X}
         stranger = Caller("default", "k", Access("restricted", "none", {again.id: "read"}, cases=True))
         with pytest.raises(CasesClosed):
             await made.plane.details.input(again, second.id, stranger)

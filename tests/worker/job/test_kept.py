@@ -67,7 +67,10 @@ def test_where_they_cannot_be_had_a_handler_may_begin_again() -> None:
             return str(error)
 
     save = replace(LocalJob(emits).run().saves[-1], kept=None)
-    why = "the kept chunks cannot be had: this node, or its control, is of an earlier version"
+    why = (
+        "the kept chunks cannot be had: this run has the job's save alone, and not the chunks that the save"
+        " covers; a replay on a node (`stoker replay JOB --on NODE`) has them"
+    )
     assert LocalJob(careful, saved=save).run().output == why
     job = LocalJob(emits, saved=save).run()
     assert (job.error, job.retryable) == (why, False)
@@ -110,6 +113,15 @@ class Asked:
         run = Frame("run", {"job": "j", "attempt": 2, "scratch": "/s", "more": {"saved": saved}}, b"null{}\n")
         self.attempt = Attempt(run, self)
         return Job(self.attempt, None)
+
+
+def test_an_agent_of_an_earlier_version_is_asked_for_none() -> None:
+    link = Asked()
+    kept = link.goes_on(1).kept
+    link.attempt.gives_kept = False
+    with pytest.raises(KeptUnavailable, match="this node, or its control, is of an earlier version"):
+        list(kept)
+    assert link.sent == []
 
 
 def test_nothing_is_sent_before_a_value_is_wanted_and_then_page_by_page() -> None:

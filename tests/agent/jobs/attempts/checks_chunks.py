@@ -15,11 +15,11 @@ def kinds(commands: Any) -> list[str]:
 
 def numbers(commands: Any, kind: str) -> list[int]:
     found = [command for command in commands if type(command).__name__ == kind]
-    return [command.n if kind == "Taken" else command.chunk.n for command in found]
+    return [command.n if kind in ("Taken", "DropSave") else command.chunk.n for command in found]
 
 
-def produce(m: Any, state: Any, n: int, size: int) -> Any:
-    return m.step(state, m.Produced(0.0, m.QueuedChunk(n, size, size > MB)))
+def produce(m: Any, state: Any, n: int, size: int, *, save: bool = False) -> Any:
+    return m.step(state, m.Produced(0.0, m.QueuedChunk(n, size, size > MB, save)))
 
 
 def filled(m: Any, *sizes: int) -> Any:
@@ -30,10 +30,12 @@ def filled(m: Any, *sizes: int) -> Any:
 
 
 def walk(machine: Any, draw: Any, steps: int = 60) -> None:
-    """One stream, with what its two ends see: told is a prefix of what was produced, in its order."""
+    """One stream, with what its two ends see: told is a prefix of what was produced, in its order, without
+    saves that newer ones replaced."""
     state = machine.ChunkQueue()
     produced: list[Any] = []
     reported: list[int] = []
+    dropped: list[int] = []
     untaken: set[int] = set()
     moving: int | None = None
     at, ended = 0.0, False
@@ -49,7 +51,8 @@ def walk(machine: Any, draw: Any, steps: int = 60) -> None:
         match what:
             case "produce":
                 size = draw([SMALL, 900_000, LARGE, 20 * MB])
-                event = machine.Produced(at, machine.QueuedChunk(len(produced), size, size > MB))
+                save = draw([True, False])
+                event = machine.Produced(at, machine.QueuedChunk(len(produced), size, size > MB, save))
                 produced.append(event.chunk)
                 untaken |= {event.chunk.n} if size > MB else set()
             case "moved":
@@ -62,24 +65,36 @@ def walk(machine: Any, draw: Any, steps: int = 60) -> None:
                 event = machine.Tick(at)
         state, commands = machine.step(state, event)
         reported += numbers(commands, "ReportChunk")
+        dropped += numbers(commands, "DropSave")
         for n in numbers(commands, "Upload"):
             assert moving is None, "one at a time"
             moving = n
         untaken -= set(numbers(commands, "Taken"))
         check(state, machine, produced, reported, untaken, moving)
+        check_saves(state, produced, reported, dropped)
+
+
+def check_saves(state: Any, produced: Any, reported: Any, dropped: Any) -> None:
+    """Only a save is dropped, and only for a newer one that waits or was reported."""
+    assert all(produced[n].save for n in dropped)
+    assert sum(one.save for one in state.waiting[1:]) <= 1
+    newest = max((one.n for one in state.waiting if one.save), default=-1)
+    newest = max([newest, *(n for n in reported if produced[n].save)])
+    assert all(n < newest for n in dropped) or not state.waiting
+    known = {*reported, *dropped, *(one.n for one in state.waiting)}
+    assert known == set(range(len(produced))) or not state.waiting
 
 
 def check(state: Any, machine: Any, produced: Any, reported: Any, untaken: Any, moving: Any) -> None:
-    assert reported == list(range(len(reported))), "in their order, and none twice"
     waiting = [chunk.n for chunk in state.waiting]
-    assert waiting == list(range(len(reported), len(reported) + len(waiting)))
+    both = [*reported, *waiting]
+    assert both == sorted(set(both)), "in their order, and none twice"
     assert set(state.untaken) == untaken
     held = sum(chunk.size for chunk in state.waiting)
     assert untaken or held <= machine.HOLD_MAX or machine.is_full(state) or held <= 2 * machine.HOLD_MAX
     if waiting:
         assert state.waiting[0].large, "a small one waits for nothing but a large one"
         assert (moving == waiting[0]) != (machine.wake_at(state) is not None), "it moves, or will"
-        assert len(waiting) + len(reported) == len(produced)
     else:
         assert not untaken
         assert machine.wake_at(state) is None
@@ -163,10 +178,34 @@ def small_ones_that_wait_have_a_bound_too(m: Any) -> None:
     assert not m.is_full(filled(m, 60 * MB))
 
 
+def a_save_takes_the_place_of_those_that_wait_behind_the_first(m: Any) -> None:
+    state, _ = produce(m, m.ChunkQueue(), 0, LARGE, save=True)
+    for n in range(1, 9, 2):
+        state, _ = produce(m, state, n, SMALL)
+        state, commands = produce(m, state, n + 1, LARGE, save=True)
+        assert numbers(commands, "DropSave") == ([n - 1] if n > 1 else [])
+    state, commands = m.step(state, m.Uploaded(1.0))
+    assert (numbers(commands, "ReportChunk"), numbers(commands, "Upload")) == ([0, 1, 3, 5, 7], [8])
+    state, commands = m.step(state, m.Uploaded(2.0))
+    assert (numbers(commands, "ReportChunk"), state) == ([8], m.ChunkQueue())
+
+
+def a_small_save_replaces_one_too(m: Any) -> None:
+    state = filled(m, LARGE)
+    state, _ = produce(m, state, 1, LARGE, save=True)
+    state, commands = produce(m, state, 2, SMALL, save=True)
+    assert numbers(commands, "DropSave") == [1]
+    assert [one.n for one in state.waiting] == [0, 2]
+
+
 RANDOM = [lambda machine: by_random_walks(machine, 60)]
 
 MUTANTS = [
-    ("small ones overtake", "    if state.waiting:\n        return after, ()\n", ""),
+    (
+        "small ones overtake",
+        "    if state.waiting:\n        return after, tuple(DropSave(one.n) for one in older)\n",
+        "",
+    ),
     ("all are told at once", "and not state.waiting[end].large", ""),
     ("one small one is left behind", "end = 1\n", "end = 0\n"),
     ("the next one is not moved", "for chunk in rest[:1]", "for chunk in rest[:0]"),
@@ -186,5 +225,13 @@ MUTANTS = [
     ),
     ("an end drops its senders", "ChunkQueue(untaken=state.untaken), ()", "ChunkQueue(), ()"),
     ("a failure is never forgotten", "ChunkQueue(rest, state.untaken)", "replace(state, waiting=rest)"),
+    ("every chunk is dropped for a save", "if one.save and chunk.save]", "if chunk.save]"),
+    ("a chunk drops saves", "if one.save and chunk.save]", "if one.save]"),
+    (
+        "the one that moves is dropped, too",
+        "for one in state.waiting[1:] if one.save",
+        "for one in state.waiting if one.save",
+    ),
+    ("the shell keeps what was dropped", "tuple(DropSave(one.n) for one in older)", "()"),
     ("large ones stop the worker", "in state.waiting if not chunk.large)", "in state.waiting)"),
 ]

@@ -142,7 +142,7 @@ def test_what_waits_is_bounded_and_the_handler_waits(play, a_worker, a_job):
         await host.control.assign(a_job("j1", script(chunks=[LARGE] * 40), execution_timeout_ms=600_000))
         await asyncio.sleep(100)
         stream = next(iter(host.agent.attempts._attempts.values())).stream
-        assert sum(len(piece.body) for piece in stream._pieces) <= chunk_rules.HOLD_MAX + 3_000_002
+        assert sum(len(piece.body) for piece in stream._pieces.values()) <= chunk_rules.HOLD_MAX + 3_000_002
         assert answered(host) == [0, 1]
         assert [held.phase for held in host.agent.attempts.held()] == ["running"]
         host.objects.down = False
@@ -160,7 +160,7 @@ def test_small_chunks_behind_a_large_one_stop_the_worker_and_a_cancel_is_receive
         await host.control.assign(a_job("j1", script(chunks=many, run_s=21)))
         await host.until(lambda: host.spawner.of("w1").paused)
         stream = next(iter(host.agent.attempts._attempts.values())).stream
-        assert sum(len(piece.body) for piece in stream._pieces) < chunk_rules.HOLD_MAX + 5_000_000
+        assert sum(len(piece.body) for piece in stream._pieces.values()) < chunk_rules.HOLD_MAX + 5_000_000
         for full in (True, False):  # an outbox that has room again does not let this worker go
             host.agent._on_pressure(full)
             assert host.spawner.of("w1").paused

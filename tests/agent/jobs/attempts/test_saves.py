@@ -101,6 +101,43 @@ def test_a_save_that_is_gone_for_good_is_named_so(play, a_worker, a_job, error):
     play(story)
 
 
+def test_a_save_names_the_image_that_made_it(play, a_worker, a_job):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.spawner.processes[0].image_id = "sha256:9e10"
+        for name, size in (("small", 0), ("large", 100_000)):
+            await host.control.assign(a_job(name, script(**SAVES, save_bytes=size)))
+            assert (await host.control.outcome(name)).end == "completed"
+            assert {save.content for save in host.control.about(Save, name)} == {"image 9e10"}
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("made_by", "runs", "goes_on"),
+    [
+        ("image 9e10", "sha256:9e10", True),
+        ("image 9e10", "sha256:77aa", False),
+        ("", "sha256:77aa", True),
+        ("image 9e10", "", True),
+    ],
+)
+def test_a_worker_goes_on_from_no_save_of_another_image(play, a_worker, a_job, made_by, runs, goes_on):
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.spawner.processes[0].image_id = runs
+        saved = Saved(2, packed(b'["a", "b"]', {}), content=made_by)
+        await host.control.assign(replace(a_job("j1", script(**SAVES)), attempt=2, saved=saved))
+        outcome = await host.control.outcome("j1", 2)
+        assert (outcome.end, outcome.save_gone) == (("completed", False) if goes_on else ("failed", True))
+        if not goes_on:
+            assert outcome.retryable
+            assert outcome.error == "its save was made by image 9e10, and worker w1 runs image 77aa"
+            assert told(host) == [], "nothing ran"
+
+    play(story)
+
+
 def test_a_save_is_delivered_though_its_worker_dies(play, a_worker, a_job):
     async def story(host):
         host.objects.delay = lambda: 0.5
@@ -221,5 +258,28 @@ def test_a_save_that_waits_at_the_end_is_reported_to_who_goes_on_from_it(
             await host.control.cancel("j1")
         assert (await host.control.outcome("j1")).end == end
         assert (host.control.about(Save, "j1")[-1].n == SOME - 1) is reported
+
+    play(story)
+
+
+def test_after_an_outage_the_newest_of_the_large_saves_is_stored_without_those_between(play, a_worker, a_job):
+    """With one upload for each, a worker's death soon afterwards would cost the work of the outage."""
+
+    async def story(host):
+        await host.control.ready(a_worker())
+        host.objects.down = True
+        work = script(chunks=list(range(SOME)), saves=1, save_bytes=100_000, run_s=60)
+        await host.control.assign(a_job("j1", work, execution_timeout_ms=100_000))
+        await asyncio.sleep(20)
+        host.objects.down = False
+        host.objects.delay = lambda: 0.5
+        await host.control.until(lambda: host.control.about(Save, "j1"))
+        host.spawner.processes[0].exit(-9)
+        assert (await host.control.outcome("j1")).end == "lost"
+        first, newest = host.control.about(Save, "j1")
+        made = len(host.control.about(Chunk, "j1"))
+        assert first.n == 0
+        assert SOME / 4 < made <= newest.upto + 1, "at most the chunk that was being saved is made again"
+        assert len(host.objects.blobs) == 2
 
     play(story)

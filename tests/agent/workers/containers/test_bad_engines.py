@@ -185,6 +185,17 @@ async def test_an_engine_that_missed_why_the_kernel_killed_is_not_needed_for_it(
     assert (await worker.exited()).reason == "killed: out of memory"
 
 
+async def test_the_process_has_the_id_of_its_image_once_that_is_known(
+    host: Host, fake_engine: ScriptedEngine
+) -> None:
+    worker = host.start()
+    assert worker.process.image_id == ""
+    await until(fake_engine, "/start")
+    assert worker.process.image_id == "sha256:1"
+    worker.process.kill()
+    await worker.exited()
+
+
 async def test_a_kill_that_was_lost_comes_again(host: Host, fake_engine: ScriptedEngine) -> None:
     fake_engine.script["/kill"] = once(fake_engine, fake_engine.refuse("the engine is just being started"))
     worker = await a_worker(host, fake_engine)

@@ -219,6 +219,8 @@ LIES: list[tuple[ReportBody, str]] = [
     (Save("job", 1, 0, 0, b"1", Ref(f"{PREFIX}save-0", 1, "ab")), "state must have at most 0 bytes, not 1"),
     (Save("job", 1, 0, 0, b"", Ref("echo/job/2/save-0", 1, "ab")), "ref.key must name a file"),
     (Save("job", 1, 0, 2**40, b""), "upto must be from 0 to"),
+    (Save("job", 1, 0, 0, b"", content="source\n5d41"), "content must be 1 to 256 characters"),
+    (Save("job", 1, 0, 0, b"", content="s" * 257), "content must be 1 to 256 characters"),
     (Chunk("job", 1, 0, b"", Ref("echo/job/2/chunk-0.json", 1, "ab")), "ref.key must name a file"),
     (WorkerState("v", "echo", 1, "ready"), "worker 'v' is not one that control gave"),
     (WorkerState("w", "other", 1, "ready"), "endpoint and version must be the worker's"),

@@ -223,6 +223,16 @@ def test_queue_sample(bench: Any) -> None:
     assert (sample.queued, sample.low, sample.in_progress, sample.waiting_since) == (2, 1, 1, 11.0)
 
 
+def test_the_sample_tells_urgent_jobs_from_normal_ones(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for at, priority in enumerate([Priority.URGENT, Priority.NORMAL, Priority.LOW, Priority.URGENT], 10):
+        bench.submit(float(at), priority=priority)
+    sample = store.queue_sample(bench.store.writer)["echo"]
+    assert (sample.queued, sample.urgent, sample.low) == (3, 2, 1)
+    monkeypatch.setattr(store_samples, "SAMPLED", 2)
+    sample = store.queue_sample(bench.store.writer)["echo"]
+    assert (sample.queued, sample.urgent, sample.low) == (2, 1, 1), "the oldest are counted"
+
+
 def test_the_sample_knows_the_longest_wait_but_of_low_priority(bench: Any) -> None:
     bench.submit(10.0, priority=Priority.LOW)
     assert store.queue_sample(bench.store.writer)["echo"].waiting_since is None

@@ -335,3 +335,34 @@ def test_a_job_whose_save_is_gone_begins_anew_uncounted_and_says_why(bench: Benc
     bench.report(130.0, chunk(third, 0), save(third, 0, 1), bench.lost(third))
     (fourth,) = bench.claim(200.0, bench.slot())
     assert fourth.saved == Saved(1, b"state"), "what it saves from now on is good"
+
+
+def test_the_content_that_made_a_save_comes_back_with_it(bench: Bench) -> None:
+    first = bench.running(10.0)
+    bench.report(11.0, replace(save(first, 0, 0), content="source 5d41"))
+    second = again(bench, 12.0, first)
+    assert second.saved == Saved(0, b"state", content="source 5d41")
+    bench.report(120.0, save(second, 0, 0, b"of an agent that does not know it"))
+    assert again(bench, 130.0, second).saved.content == ""
+
+
+@pytest.mark.parametrize("made_by", ["version 1 on GPU-1", "version 1 on GPU-1\nthe program"])
+def test_a_save_of_an_earlier_release_is_good_for_any_content(bench: Bench, made_by: str) -> None:
+    bench.do(lambda conn: store.give_workers(conn, {"w1": ("n1", AssignedWorker("echo", 1, 1, ("GPU-1",)))}))
+    first = bench.running(10.0)
+    bench.report(11.0, replace(save(first, 0, 0), content="source 5d41"))
+    bench.do(lambda conn: conn.run("UPDATE saves SET made_by = :made_by", {"made_by": made_by}))
+    assert again(bench, 12.0, first).saved == Saved(0, b"state")
+
+
+def test_a_job_whose_program_was_changed_begins_anew_and_says_so(bench: Bench) -> None:
+    first = bench.running(10.0, max_attempts=1)
+    bench.report(11.0, chunk(first, 0), replace(save(first, 0, 1), content="source 5d41"))
+    second = again(bench, 12.0, first)
+    why = "its save was made by source 5d41, and worker w1 runs source 9e10"
+    bench.report(120.0, bench.done(second, end="failed", error=why, retryable=True, save_gone=True))
+    (third,) = bench.claim(120.0, bench.slot())
+    assert (third.saved, read(bench, first.job)) == (None, [])
+    view = bench.view(121.0, first.job)
+    assert view is not None
+    assert view.reason == f"the job begins anew: {why}"
