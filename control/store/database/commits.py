@@ -189,6 +189,11 @@ class Committer:
         self._reads.waiting.put((fn, future, None))
         return await future
 
+    @property
+    def outage(self) -> str:
+        """The reason for which the database failed last, while its outage lasts; otherwise empty."""
+        return "" if self._outage is None else self._outage.why
+
     async def close(self) -> None:
         """Ends both threads, after all earlier calls."""
         if not self._closed:
