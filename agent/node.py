@@ -136,8 +136,8 @@ class AgentParts:
     disk_facts: Callable[[], Mapping[str, str]] = dict
     tunnel: Tunnelling | None = None
     after_session: Callable[[bool], bool] = lambda welcomed: True
-    """Called after each session, or try for one, with whether control welcomed this node. Returns whether to
-    wait before the next `connect`."""
+    """Called after each session, or try for one, with whether control welcomed this node and answered to the
+    end. Returns whether to wait before the next `connect`."""
 
 
 class Agent:
@@ -153,6 +153,7 @@ class Agent:
         self._stream: AgentStream | None = None
         self._session: Session | None = None
         self._back_soon = 0.0
+        self._silent = False  # the control of the last session answered no more
         self._new_facts: dict[str, str] = {}
         self._beat = 0
         self.lease = Lease()
@@ -369,7 +370,7 @@ class Agent:
                 told.clear()
             level = logging.DEBUG if reason in told else logging.INFO
             told.append(reason)
-            if not self._parts.after_session(welcomed):
+            if not self._parts.after_session(welcomed and not self._silent):
                 log.log(level, "not connected: %s; trying the next address of control", reason)
                 continue
             failures = 0 if welcomed else failures + 1
@@ -387,6 +388,7 @@ class Agent:
             await session.run(self._hello())
         except (StreamEnded, OSError) as error:
             # TimeoutError is an OSError
+            self._silent = session is not None and session.control_silent
             if session is not None and session.control_stops:
                 self._back_soon = asyncio.get_running_loop().time() + RESTART_S
             return session is not None and session.welcomed, str(error) or "no connection in time"
