@@ -67,6 +67,9 @@ log = logging.getLogger(__name__)
 RESTART_S = 60.0
 """How long the agent tries at short intervals to reach a control that announced that it stops."""
 
+TAKE_OVER_S = 10.0
+"""How long it does so where a session broke: the spare of a control that was killed leads within seconds."""
+
 LEASE_CHECK_S = 1.0
 """The host may have slept meanwhile, which no timer of the loop notices."""
 
@@ -389,16 +392,17 @@ class Agent:
         except (StreamEnded, OSError) as error:
             # TimeoutError is an OSError
             self._silent = session is not None and session.control_silent
-            if session is not None and session.control_stops:
-                self._back_soon = asyncio.get_running_loop().time() + RESTART_S
+            if session is not None and (session.welcomed or session.control_stops):
+                soon_s = RESTART_S if session.control_stops else TAKE_OVER_S
+                self._back_soon = asyncio.get_running_loop().time() + soon_s
             return session is not None and session.welcomed, str(error) or "no connection in time"
         finally:
             self._stream = self._session = None
 
     def _back_off(self, failures: int, *, soon: bool = False) -> float:
         """Returns the pause before the next connection: exponential, with jitter, since all nodes lose the
-        same control plane at once. `soon`: control said that it stops, and is likely to be back in a
-        moment."""
+        same control plane at once. `soon`: control said that it stops, or has just ended, and it
+        or its spare is likely to be there in a moment."""
         wanted = self.settings.reconnect_first_s * 2.0 ** min(failures, 16)
         longest = self.settings.reconnect_soon_s if soon else self.settings.reconnect_longest_s
         return min(wanted, longest) * self._parts.rng.uniform(0.5, 1.0)
