@@ -67,6 +67,9 @@ log = logging.getLogger(__name__)
 RESTART_S = 60.0
 """How long the agent tries at short intervals to reach a control that announced that it stops."""
 
+TAKE_OVER_S = 10.0
+"""How long it does so where a session broke: the spare of a control that was killed leads within seconds."""
+
 LEASE_CHECK_S = 1.0
 """The host may have slept meanwhile, which no timer of the loop notices."""
 
@@ -136,8 +139,8 @@ class AgentParts:
     disk_facts: Callable[[], Mapping[str, str]] = dict
     tunnel: Tunnelling | None = None
     after_session: Callable[[bool], bool] = lambda welcomed: True
-    """Called after each session, or try for one, with whether control welcomed this node. Returns whether to
-    wait before the next `connect`."""
+    """Called after each session, or try for one, with whether control welcomed this node and answered to the
+    end. Returns whether to wait before the next `connect`."""
 
 
 class Agent:
@@ -153,6 +156,7 @@ class Agent:
         self._stream: AgentStream | None = None
         self._session: Session | None = None
         self._back_soon = 0.0
+        self._silent = False  # the control of the last session answered no more
         self._new_facts: dict[str, str] = {}
         self._beat = 0
         self.lease = Lease()
@@ -369,7 +373,7 @@ class Agent:
                 told.clear()
             level = logging.DEBUG if reason in told else logging.INFO
             told.append(reason)
-            if not self._parts.after_session(welcomed):
+            if not self._parts.after_session(welcomed and not self._silent):
                 log.log(level, "not connected: %s; trying the next address of control", reason)
                 continue
             failures = 0 if welcomed else failures + 1
@@ -387,16 +391,18 @@ class Agent:
             await session.run(self._hello())
         except (StreamEnded, OSError) as error:
             # TimeoutError is an OSError
-            if session is not None and session.control_stops:
-                self._back_soon = asyncio.get_running_loop().time() + RESTART_S
+            self._silent = session is not None and session.control_silent
+            if session is not None and (session.welcomed or session.control_stops):
+                soon_s = RESTART_S if session.control_stops else TAKE_OVER_S
+                self._back_soon = asyncio.get_running_loop().time() + soon_s
             return session is not None and session.welcomed, str(error) or "no connection in time"
         finally:
             self._stream = self._session = None
 
     def _back_off(self, failures: int, *, soon: bool = False) -> float:
         """Returns the pause before the next connection: exponential, with jitter, since all nodes lose the
-        same control plane at once. `soon`: control said that it stops, and is likely to be back in a
-        moment."""
+        same control plane at once. `soon`: control said that it stops, or has just ended, and it
+        or its spare is likely to be there in a moment."""
         wanted = self.settings.reconnect_first_s * 2.0 ** min(failures, 16)
         longest = self.settings.reconnect_soon_s if soon else self.settings.reconnect_longest_s
         return min(wanted, longest) * self._parts.rng.uniform(0.5, 1.0)

@@ -187,7 +187,8 @@ class Sweeper:
             except Exception as error:
                 log.log(level_of(error), "demand could not be sampled: %r", error)
             else:
-                settled = self._expected <= self._sessions.connected() or loop.time() - started > SETTLE_S
+                self._expected -= self._sessions.connected()  # one that has come and left again is gone
+                settled = not self._expected or loop.time() - started > SETTLE_S
                 requests = self._requests.samples()
                 self._scaling.reconcile({**demand, **requests}, sampled_at, may_start=settled)
                 for endpoint, sample in demand.items():

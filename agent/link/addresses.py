@@ -1,7 +1,8 @@
 """The addresses of control: which of them an agent tries next, and whether it waits before that. Pure.
 
 A standby listens only once it leads, and one address at most is of a control that leads. So each is tried in
-turn, without a pause within a round, and an agent stays at the one that welcomed it.
+turn, without a pause within a round, and an agent stays at the one that welcomed it. One that answers no more
+counts as one that did not: it may stand still, and another lead.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Joined(Exception):
 
 class Session:
     """The session with control. `welcomed`: control has accepted this node. `control_stops`: control has
-    announced that it stops."""
+    announced that it stops. `control_silent`: control answers no more."""
 
     def __init__(self, node: Node, stream: AgentStream, answer_s: float) -> None:
         self._node, self._stream, self._answer_s = node, stream, answer_s
@@ -90,7 +90,7 @@ class Session:
         self._certifies = self._certificate_requested = False
         self._certificate_ask = b""
         self.welcomed = False
-        self.control_stops = False
+        self.control_stops = self.control_silent = False
 
     async def run(self, hello: Hello) -> NoReturn:
         """Runs the session until it is over: raises StreamEnded with the reason, Joined or AgentRefused."""
@@ -200,6 +200,7 @@ class Session:
                     await self._node.watch.changed.wait()
             oldest = self._node.lease.unanswered_since()
             if oldest is not None and self._node.boottime() - oldest > SILENT_BEATS * beat_s:
+                self.control_silent = True
                 raise StreamEnded("control answers no more")
             unsent = {} if self._beat is None else self._beat.facts
             facts = {**unsent, **self._node.take_new_facts()}

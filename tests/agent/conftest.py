@@ -259,6 +259,7 @@ class Host:
         weights: Weights | None = None,
     ) -> None:
         self.volumes = volumes
+        self.after_session: Callable[[bool], bool] = lambda welcomed: True
         self.sampler = FakeSampler(devices)
         self.control = Control()
         self.spawner = FakeSpawner(starts)
@@ -296,6 +297,7 @@ class Host:
             boottime=lambda: asyncio.get_running_loop().time() + self.asleep,
             keep_credential=self.keeps_credential,
             certificates=self.certificates,
+            after_session=lambda welcomed: self.after_session(welcomed),  # noqa: PLW0108  # tests replace it
         )
         self.agent = Agent(self.settings, parts)
         return self.agent

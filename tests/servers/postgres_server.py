@@ -19,6 +19,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -145,12 +146,32 @@ class PostgresServer:
             return False
         return True
 
+    def _stopped(self) -> list[psutil.Process]:
+        """Suspends the first process, and returns it after all others: it starts none meanwhile, whom nobody
+        would kill and the next server meet."""
+        assert self.process is not None
+        first = psutil.Process(self.process.pid)
+        first.suspend()
+        return [*first.children(), first]
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """SIGSTOP to all of it for the block; the kernel still takes connections for it."""
+        family = self._stopped()
+        try:
+            for one in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.suspend()
+            yield
+        finally:
+            for one in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.resume()
+
     def kill(self) -> None:
         """SIGKILL to all of it, as a power cut; what it was told to commit is in the kernel's hands."""
         assert self.process is not None
-        first = psutil.Process(self.process.pid)
-        first.suspend()  # it starts no other meanwhile, whom nobody would kill and the next server meet
-        family = [*first.children(), first]
+        family = self._stopped()
         for one in reversed(family):
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()

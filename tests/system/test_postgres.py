@@ -83,7 +83,9 @@ def test_a_database_that_was_away_is_found_again(tmp_path: Path, url: str, postg
         assert refused.status_code == 503
         assert "the database went away" in refused.text
         until(
-            lambda: ready(stack) == (503, {"database", "migrations"}), START_S, "a control that is not ready"
+            lambda: ready(stack) == (503, {"database", "writes", "migrations"}),
+            START_S,
+            "a control that is not ready",
         )
         (tmp_path / "go").touch()  # it ends while nobody can write that down
         postgres.start()

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from stoker.control.http.health.readiness import Outcome, changed
 from stoker.control.jobs.artifacts import Artifacts
-from stoker.control.store.database.commits import Commits
+from stoker.control.store.database.commits import Committer
 from stoker.control.store.database.opening import schema_problem
 from stoker.wire.tls_files import SOON, PemFile, valid_until
 
@@ -32,6 +32,9 @@ EMBEDDED_BEYOND = (
     "control listens beyond loopback, and its embedded object store does not: agents on other hosts cannot"
     " store results. Configure [s3]"
 )
+
+TOUCH = "UPDATE meta SET value = value WHERE name = 'schema_version'"
+"""A write that changes nothing."""
 
 PROBE = ".stoker-check/ready"
 """The object that the check of the object store writes again and again."""
@@ -74,7 +77,7 @@ async def _outcome(name: str, check: Check) -> Outcome:
 
 
 def checks_of(
-    commits: Commits,
+    commits: Committer,
     artifacts: Artifacts,
     folder: Path,
     certificate: Callable[[], PemFile | None],
@@ -86,6 +89,11 @@ def checks_of(
     async def database() -> str:
         await commits.read(lambda conn: conn.run("SELECT 1", {}).fetchone())
         return ""
+
+    async def writes() -> str:
+        """Returns why others failed where this write does not: a full disk takes some that are small."""
+        await commits.commit(lambda conn: conn.write(TOUCH, {}))
+        return commits.outage
 
     async def migrations() -> str:
         return await commits.read(schema_problem)
@@ -100,6 +108,7 @@ def checks_of(
 
     found: dict[str, Check] = {
         "database": database,
+        "writes": writes,
         "migrations": migrations,
         "objectStore": object_store,
         "disk": disk,

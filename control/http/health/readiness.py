@@ -11,6 +11,7 @@ from typing import Any
 
 CONSEQUENCES = {
     "database": "the database does not answer: no job is accepted, and none is given out",
+    "writes": "the database takes no writes: no job is accepted, and none is given out",
     "migrations": "the tables of the database are another version's: start control again",
     "objectStore": "the object store does not take files: large inputs are refused, and results wait",
     "disk": "the disk of the data folder is nearly full: jobs will soon be refused",

@@ -9,7 +9,8 @@ function may thus run twice and must have no other effect than on its connection
 after the fsync, never before. A store that is full, locked or broken is `Unavailable`: nothing was
 accepted, and the process lives. A connection that broke is opened again by the next batch; where it broke
 during COMMIT, its outcome is unknown, and the batch raises `UncertainCommit`. A batch that
-conflicted with another transaction is run again, up to three times.
+conflicted with another transaction is run again, up to three times. Where a batch gets no answer for long
+(a server that stands still holds its connections), whatever comes after it is refused at once.
 
 What a function returns is known before its COMMIT, which takes longest. `early` may do then what can be taken
 back. It is called only for a function that has a transaction of its own: where many share one, it would wake
@@ -44,6 +45,9 @@ _MOST = 512
 
 _TRIES = 4
 """Of a batch that another transaction was in the way of."""
+
+STUCK_S = 10.0
+"""How long a batch may take before others are refused instead of kept waiting behind it."""
 
 
 class Commits(Protocol):
@@ -137,6 +141,8 @@ class _Lane(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.waiting: SimpleQueue[_Work | None] = SimpleQueue()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.began: float | None = None
+        """When the batch that runs began, by the loop's clock; None while the lane waits for work."""
         self._conn, self._batch, self._deliver = conn, batch, deliver
 
     def run(self) -> None:
@@ -145,6 +151,7 @@ class _Lane(threading.Thread):
             taken = [self.waiting.get()]
             while len(taken) < _MOST and not self.waiting.empty():
                 taken.append(self.waiting.get())
+            self.began = self.ended.get_loop().time()
             works = [work for work in taken if work is not None]
             results: list[tuple[Any, Exception | None]] = []
             if len(works) == 1 and works[0][2] is not None:
@@ -152,6 +159,7 @@ class _Lane(threading.Thread):
                 results = run_batch(self._conn, [works[0][0]], early)
             elif works:
                 results = self._batch(self._conn, [fn for fn, _, _ in works])
+            self.began = None
             answers = [(future, *result) for (_, future, _), result in zip(works, results, strict=True)]
             if ending := taken[-1] is None:
                 answers.append((self.ended, None, None))
@@ -175,19 +183,30 @@ class Committer:
         self._writes.start()
 
     async def commit(self, fn: Callable[[Conn], T], early: Callable[[T], None] | None = None) -> T:
-        if self._closed:
-            raise Unavailable("the store is closed")
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._writes.waiting.put((fn, future, early))
-        return await future
+        return await self._answer(self._writes, fn, early)
 
     async def read(self, fn: Callable[[Conn], T]) -> T:
         """Runs `fn` on a snapshot that has every commit answered so far."""
+        return await self._answer(self._reads, fn, None)
+
+    async def _answer(self, lane: _Lane, fn: Callable[[Conn], T], early: Callable[[T], None] | None) -> T:
         if self._closed:
             raise Unavailable("the store is closed")
+        began = lane.began  # its thread sets it
+        if began is not None and self._loop.time() - began >= STUCK_S:
+            down = DatabaseDown(
+                f"nothing was stored: the database has not answered for {STUCK_S:.0f} s; try again later"
+            )
+            self._note(down)
+            raise down
         future: asyncio.Future[T] = self._loop.create_future()
-        self._reads.waiting.put((fn, future, None))
+        lane.waiting.put((fn, future, early))
         return await future
+
+    @property
+    def outage(self) -> str:
+        """The reason for which the database failed last, while its outage lasts; otherwise empty."""
+        return "" if self._outage is None else self._outage.why
 
     async def close(self) -> None:
         """Ends both threads, after all earlier calls."""

@@ -36,6 +36,7 @@ _RAISE = """
 INSERT INTO meta (name, value) VALUES ('lead', %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
 _COUNT = "UPDATE meta SET value = %s WHERE name = 'lead' AND value = %s"
+_READ_ONLY = "SHOW transaction_read_only"
 _END = """
 SELECT pg_terminate_backend(writer.pid) FROM pg_locks AS writer JOIN pg_locks AS term USING (pid, database)
 WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -101,6 +102,12 @@ async def look(raw: psycopg.AsyncConnection[Any]) -> Lead:
     except psycopg.errors.UndefinedTable:
         return Lead()
     return read(row[0] if row else None)
+
+
+async def takes_writes(raw: psycopg.AsyncConnection[Any]) -> bool:
+    """Returns whether a control could count there: not where the server may only be read."""
+    row = await (await raw.execute(_READ_ONLY)).fetchone()
+    return row == ("off",)
 
 
 async def end_session(raw: psycopg.AsyncConnection[Any], lead: Lead) -> bool:

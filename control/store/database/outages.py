@@ -14,10 +14,11 @@ ones, and reads always do."""
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """An outage that lasts: when its first failure was, and its last one, in seconds."""
+    """An outage that lasts: when its first failure was, in seconds; when its last one was, and why."""
 
     began: float
     failed: float
+    why: str
 
 
 def outage_after(outage: Outage | None, why: str | None, now: float) -> tuple[Outage | None, str]:
@@ -25,8 +26,8 @@ def outage_after(outage: Outage | None, why: str | None, now: float) -> tuple[Ou
     where it was done."""
     if why is not None:
         if outage is None:
-            return Outage(now, now), f"an outage of the database begins: {why}"
-        return Outage(outage.began, now), ""
+            return Outage(now, now, why), f"an outage of the database begins: {why}"
+        return Outage(outage.began, now, why), ""
     if outage is None or now - outage.failed < CALM_S:
         return outage, ""
     return None, f"the outage of the database is over; it took {outage.failed - outage.began:.0f} s"

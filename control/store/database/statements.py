@@ -70,7 +70,7 @@ SQLITE = Dialect(
 )
 POSTGRESQL = Dialect(
     name="postgresql",
-    begin="BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+    begin="BEGIN ISOLATION LEVEL READ COMMITTED",  # and READ ONLY, where the operator has set that
     begin_read="BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
     milliseconds=r"CAST(TRUNC((\1) * 1000) AS BIGINT)",
     skip_locked="FOR UPDATE SKIP LOCKED",

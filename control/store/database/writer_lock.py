@@ -70,6 +70,8 @@ async def _wait_or_take_over(raw: psycopg.AsyncConnection[Any], name: str) -> No
     """Waits for the lock. Ends the sessions of a control that stands still."""
     watch, clock = leadership.Watch(), asyncio.get_running_loop().time
     while not await _was_freed(raw):
+        if not await leadership.takes_writes(raw):
+            continue  # it shows nothing that the control does not count
         lead = await leadership.look(raw)
         if watch.stands_still(lead, clock()) and await leadership.end_session(raw, lead):
             log.warning(

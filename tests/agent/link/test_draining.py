@@ -149,6 +149,11 @@ def test_an_agent_is_back_soon_after_a_control_that_announced_its_end(play):
         assert comes_back_after(play, FromControl(stopping=True), away_s) <= 0.5
 
 
+def test_an_agent_is_soon_at_the_spare_of_a_control_that_was_killed(play):
+    for away_s in (1.0, 3.2, 7.0):
+        assert comes_back_after(play, FromControl(), away_s) <= 0.5
+
+
 def test_of_a_control_that_did_not_come_back_it_expects_little_after_a_minute(play):
     assert comes_back_after(play, FromControl(stopping=True), 100.0) > 0.5
     assert comes_back_after(play, FromControl(), 20.0) > 0.5

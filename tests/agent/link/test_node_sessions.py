@@ -217,6 +217,21 @@ def test_a_connection_that_answers_no_more_is_given_up(play):
     play(story)
 
 
+def test_a_control_that_answers_no_more_is_left_for_the_next_address_and_one_that_was_cut_off_is_not(play):
+    async def story(host):
+        good = []
+        host.after_session = lambda welcomed: good.append(welcomed) or not welcomed
+        await host.control.until(lambda: host.control.stream)
+        host.control.stream.cut()
+        await host.control.until(lambda: len(host.control.hellos) == 2)
+        assert good == [True]
+        host.control.beats_acked = False
+        await host.control.until(lambda: len(host.control.hellos) == 3)
+        assert good == [True, False]
+
+    play(story)
+
+
 def test_beats_carry_each_sample_once_and_keep_the_lease(play, a_worker, a_job):
     async def story(host):
         await host.control.ready(a_worker())

@@ -354,6 +354,22 @@ async def test_a_node_that_comes_back_keeps_its_old_workers_until_they_are_repla
 
 
 @story
+async def test_a_node_that_came_back_to_the_next_process_and_left_is_not_waited_for() -> None:
+    async with world(by_count(workers_min=1)) as (w, tasks):
+        w.plane.sweeper.expect(["node-1", "node-2"])
+        first, second = w.agent("node-1"), w.agent("node-2")
+        await first.connect(tasks)
+        await asyncio.sleep(1.5)
+        assert not first.specs, "the other one may hold a worker"
+        await second.connect(tasks)
+        await first.ready_workers()
+        await first.leaves()
+        began = w.loop.time()
+        await second.ready_workers()
+        assert w.loop.time() - began < 2.0
+
+
+@story
 async def test_the_next_process_knows_what_the_last_versions_run() -> None:
     async with world(by_count()) as (w, _):
         for _version in (2, 3):

@@ -150,6 +150,8 @@ class DatabaseServer:
             return Found()
         if text == leadership._FIND:
             return Found(None if self.lead is None else (self.lead,))
+        if text == leadership._READ_ONLY:
+            return Found(("off",))
         if text == leadership._RAISE:
             self.lead = values[0]
             return Found(rowcount=1)

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 
+from stoker.control.errors import DatabaseDown
 from stoker.control.http.calls.app import make_app
 from stoker.control.http.health import checks
 from stoker.control.http.health.checks import FREE_LEAST, Readiness, checks_of, warnings_of
 from stoker.control.http.health.probes import probes
+from stoker.control.store.database import outages
 from stoker.control.store.database.commits import Committer
 from stoker.control.store.database.opening import open_store
 from stoker.testing.memory_artifacts import MemoryArtifacts
@@ -33,11 +35,11 @@ class Usage(NamedTuple):
 class World:
     """Control's checks over a real store, with what can break them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database: str = "") -> None:
         self.now, self.looks, self.free = 0.0, 0, FREE_LEAST
         self.warned: tuple[str, ...] = ()
         self.folder, self.artifacts = folder, MemoryArtifacts()
-        self.store = open_store(folder / "stoker.db")
+        self.store = open_store(database or folder / "stoker.db", folder=folder)
         self.commits = Committer(self.store)
         self.certificate = read_certificate(make_certificate(folder).files.cert)
         self.date = datetime.now(UTC)
@@ -58,15 +60,26 @@ class World:
         answer = await self.http.get("/ready")
         return answer.status_code, answer.json()
 
+    async def failing(self) -> set[str]:
+        """Returns the names of the checks that fail."""
+        status, body = await self.ready()
+        names = {name for name, said in body["checks"].items() if said != "ok"}
+        assert status == (503 if names else 200)
+        return names
+
+    async def close(self) -> None:
+        await self.http.aclose()
+        await self.commits.close()
+        self.store.close()
+
 
 @pytest.fixture
 async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     made = World(tmp_path)
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Usage(1, 1, made.free))
+    monkeypatch.setattr(outages, "CALM_S", 0.0)
     yield made
-    await made.http.aclose()
-    await made.commits.close()
-    made.store.close()
+    await made.close()
 
 
 async def test_it_is_alive_and_ready_without_a_key(world: World) -> None:
@@ -75,7 +88,7 @@ async def test_it_is_alive_and_ready_without_a_key(world: World) -> None:
     status, body = await world.ready()
     assert status == 200
     assert body["status"] == "ready"
-    assert set(body["checks"]) == {"database", "migrations", "objectStore", "disk", "certificate"}
+    assert set(body["checks"]) == {"database", "writes", "migrations", "objectStore", "disk", "certificate"}
     assert set(body["checks"].values()) == {"ok"}
     assert (await world.http.head("/ready")).status_code == 200
 
@@ -94,6 +107,12 @@ async def broken_database(world: World) -> Any:
 
     world.commits.read = fails  # type: ignore[method-assign]
     return lambda: delattr(world.commits, "read")
+
+
+async def no_writes(world: World) -> Any:
+    writer = world.store.writer.raw  # its thread waits for work now
+    writer.execute("PRAGMA query_only = 1")
+    return lambda: writer.execute("PRAGMA query_only = 0")
 
 
 async def other_schema(world: World) -> Any:
@@ -130,6 +149,7 @@ async def expired_certificate(world: World) -> Any:
     ("breaks", "names"),
     [
         (broken_database, {"database", "migrations"}),
+        (no_writes, {"writes"}),
         (other_schema, {"migrations"}),
         (store_away, {"objectStore"}),
         (full_disk, {"disk"}),
@@ -159,6 +179,51 @@ async def test_each_outage_is_told_and_is_over_when_it_is(
         f"ready again: {name}" for name in sorted(names)
     ]
     assert (await world.http.get("/healthz")).status_code == 200
+
+
+async def test_large_writes_that_do_not_fit_are_told_while_small_ones_do(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outages, "CALM_S", 60.0)
+    await world.commits.commit(
+        lambda conn: conn.raw.execute("PRAGMA max_page_count = 1")
+    )  # no more than it has
+
+    def large(conn: Any) -> None:
+        conn.run("INSERT INTO meta (name, value) VALUES ('large', :value)", {"value": bytes(1 << 20)})
+
+    assert await world.failing() == set()
+    with pytest.raises(DatabaseDown, match="full"):
+        await world.commits.commit(large)
+    for _ in range(2):
+        assert await world.failing() == {"writes"}
+    monkeypatch.setattr(outages, "CALM_S", 0.0)
+    assert await world.failing() == set()
+
+
+async def test_a_server_that_takes_no_writes_is_not_ready_until_it_does(
+    tmp_path: Path, postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a service sets it whose disk is nearly full. What runs is ended, since it holds for new sessions."""
+    monkeypatch.setattr(outages, "CALM_S", 0.0)
+    url = postgres.fresh()
+    name = url.rpartition("/")[2]
+    ended = f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{name}'"
+    world = World(tmp_path, url)
+    try:
+        assert await world.failing() == set()
+        postgres.say(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        postgres.say(ended)
+        for _ in range(2):
+            assert await world.failing() == {"writes"}
+        with pytest.raises(DatabaseDown, match="may not be written"):
+            await world.commits.commit(lambda conn: conn.run("DELETE FROM keys", {}))
+        postgres.say(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        postgres.say(ended)
+        assert await world.failing() == set()
+    finally:
+        await world.close()
+        postgres.drop(url)
 
 
 async def test_callers_without_a_key_cause_one_look_in_a_time(world: World) -> None:

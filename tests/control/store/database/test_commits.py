@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from stoker.control.errors import DatabaseDown, Unavailable, level_of
 from stoker.control.store import Conn, view
-from stoker.control.store.database import outages
+from stoker.control.store.database import commits, outages
 from stoker.control.store.database.commits import Committer, run_batch
 from stoker.control.store.resources.keys import create_key, list_keys
 from stoker.testing.inline_committer import InlineCommitter
@@ -105,6 +105,35 @@ async def test_a_slow_disk_holds_up_neither_the_loop_nor_reads(
     disk.set()
     assert await task == "a"
     assert await committer.read(names) == ["a"]
+
+
+async def test_behind_a_batch_without_an_answer_nobody_waits_who_comes_later(
+    committer: Committer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with a server that stands still: its connections stay open, and say nothing."""
+    caplog.set_level(logging.WARNING, "stoker.control.store.database.commits")
+    begun, answers = threading.Event(), threading.Event()
+
+    def stands_still(conn: Conn) -> str:
+        begun.set()
+        assert answers.wait(60)
+        return named("a")(conn)
+
+    first = asyncio.create_task(committer.commit(stands_still))
+    await asyncio.to_thread(begun.wait, 60)
+    behind = asyncio.create_task(committer.commit(named("b")))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(commits, "STUCK_S", 0.0)
+    for _ in range(2):
+        with pytest.raises(DatabaseDown, match="nothing was stored: the database has not answered for 0 s"):
+            await committer.commit(named("c"))
+    assert committer.outage.startswith("nothing was stored: the database has not answered")
+    assert len(caplog.records) == 1
+    answers.set()
+    assert [await first, await behind] == ["a", "b"], "who waited before is answered"
+    monkeypatch.setattr(commits, "STUCK_S", 60.0)
+    assert await committer.commit(named("d")) == "d"
+    assert await committer.read(names) == ["a", "b", "d"]
 
 
 async def test_an_outage_is_logged_when_it_begins_and_when_it_is_over(

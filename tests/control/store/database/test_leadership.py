@@ -120,6 +120,33 @@ async def test_a_control_of_an_earlier_version_does_not_count_and_is_left_alone(
     assert await waiting
 
 
+async def test_nobody_is_replaced_where_nobody_can_count(
+    bench: Any, postgres: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The successor could not store its term either."""
+    monkeypatch.setattr(leadership, "STILL_S", 0.0)
+    monkeypatch.setattr(writer_lock, "_ROUND", "SET lock_timeout = '1ms'")
+    looks = asyncio.Semaphore(0)
+    real = leadership.takes_writes
+
+    async def takes_writes(raw: Any) -> bool:
+        looks.release()
+        return await real(raw)
+
+    monkeypatch.setattr(leadership, "takes_writes", takes_writes)
+    database = f"ALTER DATABASE {bench.store.writer.raw.info.dbname}"
+    postgres.say(f"{database} SET default_transaction_read_only = on")
+    try:
+        waiting = asyncio.create_task(wait_until_free(url_of(bench, postgres)))
+        for _ in range(3):
+            await looks.acquire()
+        bench.store.close()
+        assert await waiting
+        assert "taking over" not in caplog.text
+    finally:
+        postgres.say(f"{database} RESET default_transaction_read_only")
+
+
 async def test_the_count_of_a_control_that_was_replaced_ends_its_lead(
     bench: Any, postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
