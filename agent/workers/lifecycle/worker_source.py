@@ -47,6 +47,17 @@ class WorkerSource:
             self._finding = self._spawn(self._find(self._wanted.source), name)
         return ready
 
+    def renew(self, spec: WorkerSpec) -> None:
+        """Takes the source of `spec` for the next process: control may have started again over an edited
+        folder, and has the files of before no more. A process that runs is not ended for it."""
+        if spec.source is None or spec.source == self._wanted.source:
+            return
+        self._wanted = spec
+        if self._finding is not None:
+            self._finding.cancel()
+            self._finding = None
+            self._start()
+
     def release(self) -> None:
         """Stops looking for the source, which the worker needs no more. Idempotent."""
         if self._finding is not None:

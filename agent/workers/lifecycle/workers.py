@@ -37,6 +37,7 @@ class Workers:
             if worker.name in wanted:
                 if not worker.wanted:
                     worker.keep()
+                worker.source.renew(wanted[worker.name])
             elif worker.wanted:
                 worker.drain("it is no longer wanted")
         for name, spec in wanted.items():

@@ -3,6 +3,8 @@ so."""
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,9 @@ import json, threading
 WORD = "first"
 
 def handler(job):
-    words = [] if job.saved is None else json.loads(job.saved)
+    words = json.loads(job.saved or b"[]")
+    if not words:
+        job.save(b"[]")  # so the first chunk is seen once a save covers it
     words.append(WORD)
     job.emit(WORD)
     job.save(json.dumps(words).encode())
@@ -23,6 +27,36 @@ def handler(job):
         threading.Event().wait(1)
     return words
 """
+
+
+SHORT = """
+import os
+
+def handler(job):
+    return {"pid": os.getpid(), "word": "first"}
+"""
+
+
+def test_a_worker_that_dies_after_a_restart_of_control_runs_the_edited_code(tmp_path: Path) -> None:
+    file = tmp_path / "words.py"
+    file.write_text(SHORT)
+    (tmp_path / "stack").mkdir()
+    endpoint = queue_endpoint("words", "", imageName=f"local:{file}:handler")
+    stack = Stack(tmp_path / "stack", endpoint)
+    stack.config.write_text(f'local_roots = ["{tmp_path}"]\n{endpoint}')
+    try:
+        stack.start()
+        first = stack.runsync("words", {})["output"]
+        stack.kill("control")
+        file.write_text(SHORT.replace("first", "second"))
+        stack.start_control()
+        again = stack.runsync("words", {})["output"]
+        os.kill(first["pid"], signal.SIGKILL)
+        last = stack.runsync("words", {})["output"]
+    finally:
+        stack.stop()
+    assert again == first, "what runs is not ended for it"
+    assert last["word"] == "second"
 
 
 @pytest.mark.parametrize("edited", [False, True])

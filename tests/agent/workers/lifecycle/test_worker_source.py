@@ -76,6 +76,31 @@ async def test_a_worker_that_is_not_wanted_any_more_asks_for_nothing(tmp_path: P
     assert not starting.started.is_set()
 
 
+async def test_another_source_is_for_the_next_process_and_a_look_for_the_one_before_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Control started again over an edited folder: it does not have the files of before."""
+    edited = (SourceFile("echo.py", b"2", executable=False),)
+    newer = replace(SPEC, source=Source("/srv/code", digest(edited)))
+    starting = Starting(SPEC, tmp_path)
+    starting.source.renew(SPEC)
+    assert not starting.source.here()
+    assert await starting.asked() == (digest(FILES),)
+    starting.source.renew(newer)
+    assert starting.started.is_set(), "it is looked for anew"
+    starting.started.clear()
+    assert not starting.source.here()
+    assert await starting.asked() == (digest(edited),)
+    starting.requests.answered(SourceAnswer(digest(edited), pack(edited)))
+    await starting.started.wait()
+    assert starting.source.here()
+    assert starting.source.spec.source == newer.source
+
+    starting.source.renew(SPEC)
+    starting.source.renew(replace(SPEC, source=None))
+    assert starting.source.spec.source == newer.source, "what runs stays what it is"
+
+
 async def test_a_handler_in_no_folder_starts_at_once(tmp_path: Path) -> None:
     assert Starting(replace(SPEC, source=None), tmp_path).source.here()
 
