@@ -115,6 +115,17 @@ def test_accounts_endpoints_and_operations_do_not_share() -> None:
     assert passes(limits, "status-sync", 0)
 
 
+def test_where_workers_have_left_the_wait_is_until_few_enough_are_in_the_window() -> None:
+    workers = [1]
+    limits = Rates(50, lambda endpoint: workers[0])
+    for at_ms in range(1_000, 3_000, 100):
+        assert passes(limits, "requests", at_ms)
+    workers[0] = 0  # of twenty requests ten have to slide out, and one more
+    assert refusal(limits, "requests", 3_000).retry_after == 9
+    assert not passes(limits, "requests", 11_999)
+    assert passes(limits, "requests", 12_000)
+
+
 @pytest.mark.parametrize("operation", ["retry", "health", "openapi"])
 def test_what_is_not_in_the_table_is_not_limited(operation: str) -> None:
     limits = rates()

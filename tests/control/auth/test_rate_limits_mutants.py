@@ -10,26 +10,25 @@ from stoker.control.auth import rate_limits
 from tests.mutants import mutant, survives
 
 MUTANTS = {
-    "a millisecond too long": ("_COUNTED_MS = WINDOW_MS - 1", "_COUNTED_MS = WINDOW_MS"),
-    "a millisecond too short": ("_COUNTED_MS = WINDOW_MS - 1", "_COUNTED_MS = WINDOW_MS - 2"),
+    "a millisecond too long": ("[0] <= now_ms - WINDOW_MS", "[0] < now_ms - WINDOW_MS"),
+    "a millisecond too short": ("[0] <= now_ms - WINDOW_MS", "[0] <= now_ms - WINDOW_MS + 1"),
     "one too many at once": (
         "crowded = at_once is not None and count.inside >= at_once",
         "crowded = False",
     ),
     "one too few at once": ("count.inside >= max(limit.at_once, grown)", "count.inside + 1 >= grown"),
     "workers raise nothing": ("self._workers(endpoint) * self._per_worker", "0"),
-    "workers add": (
-        "count.rate.limit = max(limit.window, grown)",
-        "count.rate.limit = limit.window + grown",
-    ),
+    "workers add": ("most = max(limit.window, grown)", "most = limit.window + grown"),
     "who leaves stays": ("self.count.inside -= 1", "pass"),
     "who leaves twice counts twice": ("if not self.left:", "if True:"),
     "endpoints share": ("key = (account, endpoint, operation)", 'key = (account, "", operation)'),
     "accounts share": ("key = (account, endpoint, operation)", 'key = ("", endpoint, operation)'),
     "operations share": ("key = (account, endpoint, operation)", 'key = (account, endpoint, "")'),
     "nothing is forgotten": ("del self._counts[key]", "pass"),
-    "who is inside is forgotten": ("return not self.inside and not self.bucket.items", "return True"),
-    "a window keeps all": ("        bucket.leak(now_ms)\n        item", "        item"),
+    "who is inside is forgotten": ("return not self.inside and not self.admitted_ms", "return True"),
+    "a window keeps all": ("        count.slide(now_ms)\n        if", "        if"),
+    "the wait is for the last": ("count.admitted_ms[-most]", "count.admitted_ms[-1]"),
+    "the wait is for the first": ("count.admitted_ms[-most]", "count.admitted_ms[0]"),
     "told too early": ("seconds = -(-wait_ms // 1000)", "seconds = max(wait_ms // 1000, 1)"),
     "told too late": ("seconds = -(-wait_ms // 1000)", "seconds = wait_ms // 1000 + 2"),
 }
