@@ -146,6 +146,8 @@ def test_predict_makes_an_image(folder: Path, which: int, monkeypatch: pytest.Mo
     assert (folder / "out" / "image.jpeg").is_file()
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_the_package_adds_a_pipeline_with_an_input_of_its_own(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

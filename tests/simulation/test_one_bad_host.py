@@ -36,6 +36,7 @@ print(*(seed for seed in {seeds!r} if play(seed).holds))
     return [int(seed) for seed in done.stdout.split()]
 
 
+@pytest.mark.slow
 def test_jobs_end_on_other_hosts_and_the_bad_one_is_not_tried_for_each() -> None:
     assert holding(range(SEEDS)) == [*range(SEEDS)]
 

@@ -75,6 +75,7 @@ def test_seeds_that_failed_once_hold() -> None:
     assert found == {str(seed): "None" for seed in ONCE_FAILED}
 
 
+@pytest.mark.slow
 def test_a_seed_reproduces_its_story() -> None:
     def trace(*before: str) -> str:
         return run_code(

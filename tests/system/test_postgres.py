@@ -74,6 +74,7 @@ def ready(stack: Stack) -> tuple[int, set[str]]:
     return answer.status_code, {name for name, said in answer.json()["checks"].items() if said != "ok"}
 
 
+@pytest.mark.slow
 def test_a_database_that_was_away_is_found_again(tmp_path: Path, url: str, postgres: Any) -> None:
     with running(tmp_path, ENDPOINT, database=url) as stack:
         job = stack.run("waits", job_input(tmp_path))

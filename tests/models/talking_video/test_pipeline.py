@@ -265,6 +265,8 @@ def test_the_first_frames_come_before_the_second_chunk_begins(
     ],
 )
 @pytest.mark.parametrize("whole_tail", [False, True])
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_frames_are_counted_to_the_last(
     video_pipeline: Any, samples: int, rate: int, frames: int, whole_tail: bool
 ) -> None:

@@ -68,6 +68,8 @@ def test_every_profile_runs_without_a_gpu(talk_tiny: Path, exact: Any, profile: 
     assert (first - exact).abs().mean() < 0.5 * exact.std()
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_what_is_exact_is_what_it_is_without_speed_ups(talk_tiny: Path, exact: Any) -> None:
     plain = InfiniteTalk(talk_tiny, "cpu", "tiny")
     plain.settings = replace(plain.settings, steps=STEPS)
@@ -81,6 +83,8 @@ def test_weights_in_float8_are_a_quarter_of_those_in_float32(talk_tiny: Path) ->
     assert talk(talk_tiny).parts.network.blocks[0].attn1.to_q.weight.dtype is torch.float32
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_blocks_are_left_out_for_each_forward_by_itself_and_a_cancel_leaves_nothing(talk_tiny: Path) -> None:
     made = talk(talk_tiny)
     step_caches.first_block_cache(loaded(made))
@@ -101,6 +105,8 @@ def test_fused_projections_make_the_same_video(talk_tiny: Path, exact: Any) -> N
 
 
 @pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_each_size_runs_once_before_the_first_job_but_for_refused_ones(
     talk_tiny: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool
 ) -> None:

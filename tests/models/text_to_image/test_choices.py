@@ -52,7 +52,7 @@ class Family:
     without: bytes
 
 
-@pytest.fixture(scope="module", params=beyond("flux-tiny", "sdxl", names=FAMILIES))
+@pytest.fixture(scope="module", params=beyond("flux-tiny", names=FAMILIES))
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
     import torch
 

@@ -53,9 +53,7 @@ PLAIN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """A request, and the arguments of diffusers' pipeline that mean the same."""
 
 
-@pytest.fixture(
-    scope="module", params=beyond("flux-2-klein-4b", "sdxl", names=sorted(tiny_families.BUILDERS))
-)
+@pytest.fixture(scope="module", params=beyond("sdxl", names=sorted(tiny_families.BUILDERS)))
 def handler(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The handler with one family, set up as in a worker; previews are fitted to one image."""
     import torch

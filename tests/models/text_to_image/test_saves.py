@@ -60,6 +60,8 @@ def files(job: LocalJob) -> list[bytes]:
     ],
     ids=str,
 )
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_a_job_goes_on_from_each_of_its_saves_to_the_same_bytes(
     model: TextToImage, at_each_step: None, changes: dict[str, Any]
 ) -> None:

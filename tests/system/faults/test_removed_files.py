@@ -17,6 +17,7 @@ LARGE = "x" * 2_000_000
 
 
 @pytest.mark.parametrize("what", ["objects", "objects/stoker"])
+@pytest.mark.slow
 def test_jobs_go_on_without_the_folder_of_the_object_store(tmp_path: Path, what: str) -> None:
     with running(tmp_path, WAITS, ECHO, FILE) as stack:
         job_input = {"go": str(tmp_path / "go"), "runs": str(tmp_path / "runs")}

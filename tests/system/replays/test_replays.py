@@ -58,6 +58,7 @@ def test_a_job_goes_on_from_its_last_save_or_begins_anew(tmp_path: Path) -> None
         assert 'progress {"part": 2, "from": 0}' not in said
 
 
+@pytest.mark.slow
 def test_a_mended_handler_says_so_and_its_outputs_are_compared(tmp_path: Path) -> None:
     """The handler here is a copy, of which a line is mended."""
     text = FAULTS.read_text().replace('return 1 / job.input["guidance"]', "return {'steps': [1, 2, 3]}")
@@ -76,6 +77,7 @@ def test_a_mended_handler_says_so_and_its_outputs_are_compared(tmp_path: Path) -
         assert (status, found["reason"]) == (1, "output.steps[1] is 9 in one and 2 in two")
 
 
+@pytest.mark.slow
 def test_a_fetched_file_is_had_by_its_sha256_or_from_where_it_came(tmp_path: Path) -> None:
     files = {"/broken.json": b"{"}
     kept = written(tmp_path, "kept", b"{")

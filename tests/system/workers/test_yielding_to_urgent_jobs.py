@@ -6,6 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.system.stack import Stack, queue_endpoint, running
 
 ENDPOINT, LONG, SHORT = "counts", 300, 20
@@ -29,6 +31,7 @@ class Reader:
         return self.status in {"", "IN_QUEUE", "IN_PROGRESS"}
 
 
+@pytest.mark.slow
 def test_an_urgent_job_starts_beside_a_long_one_that_ends_with_the_same_output(tmp_path: Path) -> None:
     with running(tmp_path, queue_endpoint(ENDPOINT, "streams/counting.py")) as stack:
         long = stack.run(ENDPOINT, {"numbers": LONG})

@@ -50,6 +50,8 @@ def test_the_mouth_is_on_the_drawings_own_line(
 
 @pytest.mark.parametrize("depth", [-0.5, 0.3, 0.6, 0.9])
 @pytest.mark.parametrize("half", [80, 108, 132])
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_the_mouth_bends_as_a_deep_smile_does(depth: float, half: int) -> None:
     """Half an ellipse, whose middle is `depth` halves of its width below its ends."""
     image = Image.fromarray(smiley(640, 640, (320, 320), 240, bent=False))

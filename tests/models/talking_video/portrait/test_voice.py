@@ -74,6 +74,8 @@ def test_moving_formants_are_a_voice(seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", MADE)
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_other_sounds_are_none(kind: str) -> None:
     """Of 24 seconds of each; a bar of music or drums may be mistaken."""
     rng = np.random.default_rng(11)

@@ -31,6 +31,8 @@ CHECKS: dict[str, Any] = {
         for check in checks.ALL
     ],
 )
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_holds(module: ModuleType, check: Callable[[Any], None]) -> None:
     check(module)
 
@@ -43,6 +45,8 @@ def test_holds(module: ModuleType, check: Callable[[Any], None]) -> None:
         for mutant_name, old, new in checks.MUTANTS
     ],
 )
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_mutant_is_killed(name: str, old: str, new: str) -> None:
     broken = mutant(MODULES[name], old, new)
     for check in (*(getattr(check, "few", check) for check in CHECKS[name].ALL), *CHECKS[name].ALL):

@@ -42,6 +42,8 @@ def opened(folder: Path, rate: int, frames: int = FRAMES) -> Recorded:
 
 
 @pytest.mark.parametrize("rate", [*AUDIO_RATES, 11_025, 96_000])
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_packets_are_the_encoders_byte_for_byte_at_the_end_of_each_chunk(tmp_path: Path, rate: int) -> None:
     file, pixels, done = opened(tmp_path, rate), images(FRAMES), 0
     parts = tmp_path / "parts.mp4"
@@ -63,6 +65,8 @@ def test_packets_are_the_encoders_byte_for_byte_at_the_end_of_each_chunk(tmp_pat
 
 
 @pytest.mark.parametrize("rate", [8_000, 44_100])
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_a_file_that_goes_on_is_the_same_byte_for_byte(tmp_path: Path, rate: int) -> None:
     whole, pixels = opened(tmp_path / "whole", rate), images(FRAMES)
     taken, saved, done = [], [], 0

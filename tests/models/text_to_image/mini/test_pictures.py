@@ -134,6 +134,8 @@ def test_the_same_seed_gives_the_same_image_and_another_seed_another(pipeline: F
 
 
 @pytest.mark.parametrize("size", [(256, 256), (256, 1536), (1536, 1536), (576, 320)])
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_all_sizes_are_made_with_each_step_reported_once(pipeline: FluxMini, size: tuple[int, int]) -> None:
     steps = list[Step]()
     image = pipeline.generate(wanted("a blue car", *size, steps=4), steps.append)
@@ -143,6 +145,8 @@ def test_all_sizes_are_made_with_each_step_reported_once(pipeline: FluxMini, siz
     assert columns / rows == pytest.approx(size[0] / size[1], rel=0.04)
 
 
+@pytest.mark.slow
+@pytest.mark.numbers
 def test_guidance_and_a_negative_prompt_change_nothing(pipeline: FluxMini) -> None:
     plain = wanted("a green tree", steps=3)
     others = replace(plain, guidance=1.0), replace(plain, guidance=9.0, negative_prompt="red", factor=1.5)

@@ -148,6 +148,7 @@ def flooded_alone(count: int, seed: int) -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_three_thousand_damaged_requests() -> None:
     flooded_alone(3_000, seed=1)
 
