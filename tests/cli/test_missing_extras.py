@@ -109,6 +109,7 @@ KEYS = {name for name in COMMANDS if name.startswith(("key ", "database ", "back
     ],
     ids=",".join,
 )
+@pytest.mark.slow
 def test_each_missing_extra_is_a_message(
     tmp_path: Path, extras: tuple[str, ...], expected: dict[str, set[str]]
 ) -> None:

@@ -18,6 +18,7 @@ def started(server: Server, folder: Path, name: str, *command: str) -> Preloaded
         return server.start(list(command), os.environ, folder, log.fileno(), ready.fileno())
 
 
+@pytest.mark.slow
 def test_each_thread_gets_the_process_that_it_started(tmp_path: Path) -> None:
     server = preloaded(SOURCE)
 

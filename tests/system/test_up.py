@@ -237,6 +237,7 @@ def test_a_key_is_made_once_shown_once_and_once_revoked_named_by_its_file(tmp_pa
     assert f"the API key in {kept} was revoked, or has expired: remove the file" in refused.stdout
 
 
+@pytest.mark.slow
 def test_nothing_outlives_it_even_when_it_is_killed(tmp_path: Path) -> None:
     with up(tmp_path) as one:
         assert one.echo(1) == {"value": 1}

@@ -112,6 +112,7 @@ def test_a_backup_of_either_database_goes_into_the_other(
 
 
 @pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
+@pytest.mark.slow
 def test_a_backup_of_an_earlier_version_is_upgraded_as_it_is_restored(
     operators: Callable[[str], Operator], version: int
 ) -> None:

@@ -200,6 +200,7 @@ def frames_of(source: Any) -> list[Any]:
         return [frame.to_ndarray(format="rgb24") for frame in video.decode(video=0)]
 
 
+@pytest.mark.slow
 def test_the_output_is_a_video_file_of_every_frame(made: Result) -> None:
     assert set(made.job.output) == {"video_url", "pipeline", "made_up_weights"}
     assert made.job.output["video_url"].media_type == "video/mp4"

@@ -290,6 +290,7 @@ def test_a_caller_that_leaves_cancels_its_job(platform: Stack, folder: Path, tmp
         assert [job["status"] for job in jobs] == ["CANCELLED"]
 
 
+@pytest.mark.slow
 def test_errors_of_the_worker_are_shown_with_their_lines(platform: Stack, folder: Path) -> None:
     with serving(app(folder, wrong=WRONG), stack=platform) as server:
         raised = server.call("/wrong/raises/runsync", number=0)
@@ -385,6 +386,7 @@ def test_changed_code_runs_at_the_next_call(platform: Stack, folder: Path) -> No
         assert server.output("/two/runsync", text="hey") == "HEY"
 
 
+@pytest.mark.slow
 def test_a_call_right_after_a_save_runs_the_new_code_with_the_new_options(
     platform: Stack, folder: Path
 ) -> None:
@@ -443,6 +445,7 @@ def test_all_are_created_at_once_and_more_than_five_are_asked_for(platform: Stac
 
 
 @pytest.mark.parametrize(("typed", "created"), [("y\n", 6), ("n\n", 0), ("\x03", None)])
+@pytest.mark.slow
 def test_the_question_is_answered_at_a_terminal(
     platform: Stack, folder: Path, typed: str, created: int | None
 ) -> None:
@@ -526,6 +529,7 @@ def test_one_that_is_gone_is_created_again(platform: Stack, folder: Path) -> Non
 
 
 @pytest.mark.parametrize("command", ["dev", "run", "deploy"])
+@pytest.mark.slow
 def test_without_a_key_a_project_or_a_platform_there_is_one_sentence(
     platform: Stack, tmp_path: Path, command: str
 ) -> None:
@@ -574,6 +578,7 @@ def serving_again(folder: Path, platform: Stack) -> Any:
 # ---- called from a program
 
 
+@pytest.mark.slow
 def test_a_program_is_run_once_and_what_it_needed_is_deleted(platform: Stack, folder: Path) -> None:
     app(folder, one=ONE, main=MAIN)
     ended = stoker(folder, "dev", "--once", "main.py", "-p", "18888", stack=platform)
@@ -607,6 +612,7 @@ def _program(folder: Path, known: dict[str, str]) -> subprocess.CompletedProcess
 # ---- deployed
 
 
+@pytest.mark.slow
 def test_an_app_is_deployed_called_logged_and_undeployed(platform: Stack, folder: Path) -> None:
     app(folder, one=ONE.replace("return", 'print("a line")\n    return'), lb=BALANCED)
     deployed = stoker(folder, "deploy", stack=platform)

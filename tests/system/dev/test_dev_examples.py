@@ -45,6 +45,7 @@ def test_load_balanced(server: DevServer) -> None:
 
 
 @pytest.mark.parametrize("server", ["mixed"], indirect=True)
+@pytest.mark.slow
 def test_mixed(server: DevServer) -> None:
     described = server.http.post("/api/features", json={"text": "One two"})
     assert described.json() == {"features": [2.0, 7.0, 1.0]}

@@ -42,6 +42,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @needs_tmux
+@pytest.mark.slow
 def test_a_terminal_shows_the_table_the_progress_and_the_error(platform: Stack, tmp_path: Path) -> None:
     folder = app(tmp_path / "app", loud=LOUD, lb=BALANCED)
     port = 18_950

@@ -305,6 +305,7 @@ def test_five_thousand_jobs_outlive_kills_at_random(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("orphan", [False, True])
+@pytest.mark.slow
 def test_a_killed_grandchild_of_a_worker_costs_nothing_but_itself(tmp_path: Path, orphan: bool) -> None:
     """The worker lives on, and the job ends at its first attempt."""
     with running(tmp_path, queue_endpoint("family", "leaving_behind/has_a_grandchild.py")) as stack:

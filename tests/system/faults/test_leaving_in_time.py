@@ -37,6 +37,7 @@ def streamed(stack: Stack, job: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("leaves", ["drained", "stopped"])
+@pytest.mark.slow
 def test_a_job_that_saves_leaves_its_node_at_once(tmp_path: Path, leaves: str) -> None:
     endpoint = queue_endpoint(ENDPOINT, "streams/saving.py", workersMax=2)
     with running(tmp_path, endpoint) as stack, stack.another_agent("second"):

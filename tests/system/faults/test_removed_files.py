@@ -38,6 +38,7 @@ def test_jobs_go_on_without_the_folder_of_the_object_store(tmp_path: Path, what:
         assert "Traceback" not in stack.log("control") + stack.log("agent")
 
 
+@pytest.mark.slow
 def test_control_ends_without_its_database_and_a_new_one_goes_on(tmp_path: Path) -> None:
     with running(tmp_path, WAITS, ECHO) as stack:
         job_input = {"go": str(tmp_path / "go"), "runs": str(tmp_path / "runs")}

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
+
 from tests.servers.s3_with_pairs import Pair, s3_with_pairs
 from tests.system.stack import fetched, files_below, queue_endpoint, running
 
@@ -23,6 +25,7 @@ def signer(url: str) -> str:
     return parse_qs(urlsplit(url).query)["X-Amz-Credential"][0].partition("/")[0]
 
 
+@pytest.mark.slow
 def test_jobs_run_through_a_change_of_credentials_and_old_urls_live_as_long_as_the_old_pair(
     tmp_path: Path,
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_replay_on_the_node_reads_the_chunks_that_its_save_covers(tmp_path: Pa
         assert found["error"].endswith("ValueError: found ['part 0']"), (found, said)
 
 
+@pytest.mark.slow
 def test_a_replay_on_a_node_is_refused_with_a_sentence(tmp_path: Path) -> None:
     with running(tmp_path, KEEPS) as stack:
         job = failed(stack, fault="missing_key")
@@ -83,6 +84,7 @@ def test_a_replay_on_a_node_is_refused_with_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("on_node", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
 def test_a_completed_job_is_compared_with_its_replay(tmp_path: Path, on_node: bool) -> None:
     with running(tmp_path, PICTURES) as stack:
         where = ("--on", node_of(stack)["name"]) if on_node else ("--cpu",)

@@ -121,6 +121,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
         made.client.close()
 
 
+@pytest.mark.slow
 def test_a_function_runs_there_with_its_dependencies_and_changes_with_its_file(there: Deployment) -> None:
     endpoint = there.create("caption", live=True)
     job = there.client.run(endpoint, there.request(endpoint, "caption", text="ab"))

@@ -80,6 +80,7 @@ def stack(tmp_path: Path) -> Iterator[AnotherHost]:
         made.stop()
 
 
+@pytest.mark.slow
 def test_a_folder_that_the_node_does_not_have(stack: AnotherHost) -> None:
     first = stack.runsync("echo", {})
     assert (first["status"], first["output"]["says"]) == ("COMPLETED", "hello world"), first

@@ -37,6 +37,7 @@ def handler(job):
 """
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_after_a_restart_of_control_runs_the_edited_code(tmp_path: Path) -> None:
     file = tmp_path / "words.py"
     file.write_text(SHORT)
@@ -60,6 +61,7 @@ def test_a_worker_that_dies_after_a_restart_of_control_runs_the_edited_code(tmp_
 
 
 @pytest.mark.parametrize("edited", [False, True])
+@pytest.mark.slow
 def test_new_code_begins_anew_and_the_same_code_goes_on(tmp_path: Path, edited: bool) -> None:
     code = tmp_path / "code"
     code.mkdir()

@@ -145,6 +145,7 @@ def test_a_killed_program_is_replaced_and_its_job_runs_again(stack: Stack, tmp_p
     assert not psutil.pid_exists(pid)
 
 
+@pytest.mark.slow
 def test_a_result_outlives_an_outage_of_control(stack: Stack, tmp_path: Path) -> None:
     job = begun(stack, tmp_path)
     stack.kill("control")

@@ -46,6 +46,7 @@ def streamed(stack: Stack, endpoint: str, job: str) -> list[Any]:
 # ---- language models
 
 
+@pytest.mark.slow
 def test_tokens_of_an_engine_that_batches(stack: Stack) -> None:
     """All of them at once on one worker: the stock worker asks for one, then for as many as are free."""
     jobs = [stack.run("llm", {"prompt": "a b c d", "together": 6}) for _ in range(6)]

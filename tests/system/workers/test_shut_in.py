@@ -88,6 +88,7 @@ def found_inside(stack: Stack, **more: Any) -> dict[str, Any]:
     return dict(record["output"])
 
 
+@pytest.mark.slow
 def test_nobody_outlives_a_killed_agent(stack: Stack) -> None:
     found_inside(stack, daemons=3)
     if STOCK.exists():  # its ping is a child of its own

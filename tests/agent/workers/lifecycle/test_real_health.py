@@ -250,6 +250,7 @@ async def test_memory_of_a_tree_of_processes(real):
 
 
 @pytest.mark.parametrize("how", WHY)
+@pytest.mark.slow
 async def test_one_that_does_not_come_up_is_unhealthy_until_the_cause_is_repaired(real, a_worker, a_job, how):
     handler = real.folder / f"{how}.py"
     lines = STARTS[how]

@@ -364,6 +364,7 @@ UNFIT = {
 
 @pytest.mark.usefixtures("_it_stays_away")
 @pytest.mark.parametrize("how", UNFIT)
+@pytest.mark.slow
 async def test_unfit_imports_are_logged_and_its_workers_fresh(host: Host, how: str, logged: Any) -> None:
     source, message = UNFIT[how]
     host.install("bad", source)

@@ -107,6 +107,7 @@ class Starting(socketserver.StreamRequestHandler):
         self.wfile.write(b"E" + struct.pack("!I", 4 + len(fields)) + fields)
 
 
+@pytest.mark.slow
 async def test_a_server_that_starts_is_away() -> None:
     server = socketserver.TCPServer(("127.0.0.1", 0), Starting)
     with served(server):
