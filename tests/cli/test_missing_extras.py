@@ -101,10 +101,8 @@ KEYS = {name for name in COMMANDS if name.startswith(("key ", "database ", "back
     ("extras", "expected"),
     [
         ((), {"control,agent": {"up"}, "control": {*CONTROL, *KEYS}, "agent": {"agent"}}),
-        pytest.param(
-            ("agent",), {"control,agent": {"up"}, "control": {*CONTROL, *KEYS}}, marks=pytest.mark.slow
-        ),
-        pytest.param(("control",), {"control,agent": {"up"}, "agent": {"agent"}}, marks=pytest.mark.slow),
+        (("agent",), {"control,agent": {"up"}, "control": {*CONTROL, *KEYS}}),
+        (("control",), {"control,agent": {"up"}, "agent": {"agent"}}),
         (("control", "agent"), {"models": {"up"}}),
     ],
     ids=",".join,

@@ -83,7 +83,7 @@ def test_a_replay_on_a_node_is_refused_with_a_sentence(tmp_path: Path) -> None:
         assert record.status_code == 401
 
 
-@pytest.mark.parametrize("on_node", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("on_node", [False, True])
 @pytest.mark.slow
 def test_a_completed_job_is_compared_with_its_replay(tmp_path: Path, on_node: bool) -> None:
     with running(tmp_path, PICTURES) as stack:

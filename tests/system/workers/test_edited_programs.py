@@ -87,5 +87,5 @@ def test_new_code_begins_anew_and_the_same_code_goes_on(tmp_path: Path, edited: 
     assert record["status"] == "COMPLETED", record
     assert record["output"] == (["second"] if edited else ["first", "first"])
     reasons = [one["reason"] for one in attempts if "begins anew" in str(one.get("reason"))]
-    assert len(reasons) == edited, attempts
+    assert len(reasons) == edited, f"{attempts}\n{stack.log('control')}\n{stack.log('agent')}"
     assert all("its save was made by source " in why and " runs source " in why for why in reasons)
