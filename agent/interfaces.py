@@ -14,8 +14,9 @@ fakes in `testing` keep the same promises, for the tests and the simulation. Rul
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from stoker.agent.host.logs.tail import LogTail
 from stoker.outbound.wait_limits import NOBODY, Waiter
@@ -27,8 +28,7 @@ class FileRefused(Exception):
     """A handler's file may not be uploaded; the text is for the caller."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerExit:
+class WorkerExit(Struct, frozen=True):
     """The end of a worker's process. `status` as subprocess gives it (negative = signal), the reason, and the
     last lines that it printed."""
 
@@ -157,8 +157,7 @@ class InputRefused(Exception):
         self.retryable = retryable
 
 
-@dataclass(frozen=True, slots=True)
-class InputRequest:
+class InputRequest(Struct, frozen=True):
     """The request for one input. `private`: jobs may reach private addresses. `whose`: whose job it is.
     `own`: the URL is in the platform's own store."""
 
@@ -170,8 +169,7 @@ class InputRequest:
     own: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedInput:
+class FetchedInput(Struct, frozen=True):
     """The content of one input. `fd` is open for reading, at its start; the receiver closes it."""
 
     fd: int

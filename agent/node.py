@@ -18,9 +18,11 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from stoker.agent.alarm import loop_time
 from stoker.agent.errors import AgentRefused
@@ -80,8 +82,7 @@ OTHERS_S = 2.0
 """How long the end of the agent waits for uploads to buckets of callers, once nothing else runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSettings:
+class AgentSettings(Struct, frozen=True):
     """The settings of an agent. `node` is stable over restarts of the agent. Durations are in seconds.
     `cancel_s` is how long a handler may take to answer a cancel; `grace_s` how long running work may take to
     end once the agent stops. `gateway` and `direct`: how control on this host, and on another one, reaches
@@ -103,8 +104,7 @@ class AgentSettings:
     reconnect_soon_s: float = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentParts:
+class AgentParts(Struct, frozen=True, kw_only=True):
     """The parts that an agent is made of.
 
     `connect` opens a stream to control. `boottime` is a clock that goes on while the host sleeps. `wall`

@@ -21,14 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec import Struct, field
 
 from stoker.wire.messages import AttemptKey
-from stoker.wire.records import record
 from stoker.worker.errors import clean
 from stoker.worker.frames import INLINE_MAX, Frame, FrameError
 
@@ -50,8 +49,7 @@ class BrokenProtocol(FrameError):
 # ---- messages -------------------------------------------------------------------------------------
 
 
-@record(frozen=True, slots=True)
-class Ready:
+class Ready(Struct, frozen=True):
     """The message that a worker is ready. `serves`: what it reports that it runs. `ahead`: how many runs it
     takes before their turn. `stages_ms`: what it did since it got its setup, by the name of the stage; empty
     where it does not say."""
@@ -63,20 +61,17 @@ class Ready:
     key: None = None
 
 
-@record(frozen=True, slots=True)
-class SetupFailed:
+class SetupFailed(Struct, frozen=True):
     error: str
     key: None = None
 
 
-@record(frozen=True, slots=True)
-class Slots:
+class Slots(Struct, frozen=True):
     n: int
     key: None = None
 
 
-@record(frozen=True, slots=True)
-class Retire:
+class Retire(Struct, frozen=True):
     """The message that a worker is to be replaced. `lost`: the context of its device is lost, with all that
     runs there except the job `key`."""
 
@@ -85,14 +80,12 @@ class Retire:
     key: AttemptKey | None = None
 
 
-@record(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     key: AttemptKey
     body: bytes
 
 
-@record(frozen=True, slots=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """The message with a chunk of a job's output. `fd`, if any, holds the chunk instead of `body`; the
     receiver closes it."""
 
@@ -102,8 +95,7 @@ class Chunk:
     fd: int | None
 
 
-@record(frozen=True, slots=True)
-class Save:
+class Save(Struct, frozen=True):
     """The message with a save of a job. `body` is the handler's, of any form; it covers the chunks before
     `upto`."""
 
@@ -113,8 +105,7 @@ class Save:
     body: bytes
 
 
-@record(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """The message with the facts of a job's case. `body`: JSON, the facts for the case of the job, should it
     fail."""
 
@@ -122,8 +113,7 @@ class Case:
     body: bytes
 
 
-@record(frozen=True, slots=True)
-class File:
+class File(Struct, frozen=True):
     """The receiver closes `fd`."""
 
     key: AttemptKey
@@ -133,8 +123,7 @@ class File:
     fd: int
 
 
-@record(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     key: AttemptKey
     body: bytes
     has_output: bool
@@ -143,8 +132,7 @@ class Done:
     metrics: Mapping[str, int]
 
 
-@record(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """The message that a job has failed. `body`: the output that the handler returned together with its
     error. `yielded`: it saved and gave up its place, as it was asked to."""
 
@@ -155,8 +143,7 @@ class Failed:
     yielded: bool = False
 
 
-@record(frozen=True, slots=True)
-class Fetch:
+class Fetch(Struct, frozen=True):
     key: AttemptKey
     n: int
     url: str
@@ -164,8 +151,7 @@ class Fetch:
     timeout_s: float
 
 
-@record(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """The wish to get the chunks back that the attempt's save covers, from `first` on."""
 
     key: AttemptKey
@@ -173,27 +159,23 @@ class Kept:
     first: int
 
 
-@record(frozen=True, slots=True)
-class Begun:
+class Begun(Struct, frozen=True):
     key: AttemptKey
 
 
-@record(frozen=True, slots=True)
-class Returned:
+class Returned(Struct, frozen=True):
     key: AttemptKey
     reason: str
 
 
-@record(frozen=True, slots=True)
-class Unfit:
+class Unfit(Struct, frozen=True):
     """The message that the worker is out of rotation until it is fit again."""
 
     reason: str
     key: None = None
 
 
-@record(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True):
     key: None = None
 
 
@@ -208,8 +190,7 @@ WorkerMessage: TypeAlias = Ready | SetupFailed | Slots | Retire | Unfit | Fit | 
 _MISSING: Final = object()
 
 
-@record(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """The rule for one field of a frame. A `text` is for people: it is cleaned and cut. A `name` is refused
     instead of altered. `most` is the greatest number, or the most characters."""
 
@@ -254,8 +235,7 @@ class Field:
                 return f"an object of at most {self.most} quantities"
 
 
-@record(frozen=True, slots=True)
-class FrameRule:
+class FrameRule(Struct, frozen=True):
     """The rule for one kind of frame. `body` and `descriptor`: whether the frame comes with one. `raw`: the
     body need not be JSON. `program`: only the agent's own end of a program sends the frame."""
 

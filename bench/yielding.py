@@ -19,11 +19,12 @@ from __future__ import annotations
 import argparse
 import heapq
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 from measured_on import commit
+from msgspec.structs import replace
 
 from stoker.control.rules.queueing.order import place, place_yielded
 from stoker.control.rules.queueing.priorities import Priority

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
+
+from msgspec import Struct
 
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.store.database.commits import Commits
 from stoker.control.traces.traces import Traces
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """The context of a process. `clock` returns seconds since the epoch; `rng` draws ids and jitter; `traces`
     is None where no spans are exported."""
 

@@ -10,12 +10,13 @@ finds them in the contract, so a message that comes new has no row, and the test
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from stoker.agent.link.grpc_stream import GrpcAgentStream, connect
 from stoker.wire.messages import (
@@ -134,12 +135,12 @@ def fields_that_name(*roots: type[Any]) -> Iterator[tuple[type[Any], str]]:
     todo: list[Any] = list(roots)
     while todo:
         kind = todo.pop()
-        if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        if not (isinstance(kind, type) and issubclass(kind, Struct)):
             todo += typing.get_args(kind)
         elif kind not in seen:
             seen.add(kind)
             todo += typing.get_type_hints(kind).values()
-            yield from ((kind, field.name) for field in dataclasses.fields(kind) if field.name in NAMES)
+            yield from ((kind, name) for name in kind.__struct_fields__ if name in NAMES)
 
 
 class RogueNode:

@@ -7,12 +7,12 @@ adapters on both sides use this module and pass only bytes to gRPC, so nothing i
 
 A message is counted before it is parsed: one with too many parts is refused (wire.parts).
 
-The dataclasses of `wire.messages` become Protocol Buffers of the same name. A converter of a dataclass is
+The records of `wire.messages` become Protocol Buffers of the same name. A converter of a record is
 compiled once, with the first message, from its fields and their types (measured: this takes a quarter less
 time than walking the fields of each message); a process needs one of its two. So a new field is added in
 agent.proto and in messages/, and nowhere else. The converters rely on these rules, and a test checks them:
 
-- every dataclass has a message of its name, and every field of it a field of its name;
+- every record has a message of its name, and every field of it a field of its name;
 - `X | None` is explicit presence, a tuple is `repeated`, a Mapping is a map;
 - `Report.body` is the `oneof body`, each arm named after its class.
 
@@ -22,7 +22,6 @@ error text must not end the session of its node.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import types
 import typing
@@ -30,6 +29,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import DecodeError
+from msgspec import Struct, structs
 
 from stoker.wire import agent_pb2, messages
 from stoker.wire.fragments import MESSAGE_MAX, REPORTED_MAX, TOTAL_MAX, FragmentError, Joiner, split
@@ -58,8 +58,7 @@ class WireError(Exception):
 # ---- compiled converters ----------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """The encoding of a field: as which message (None for a plain value), in what container."""
 
     name: str
@@ -70,9 +69,9 @@ class Shape:
 
 
 def shapes(kind: type[Any]) -> list[Shape]:
-    """Returns the shape of each field of a dataclass, in order."""
+    """Returns the shape of each field of a record, in order."""
     hints = typing.get_type_hints(kind)
-    return [_shape(field.name, hints[field.name]) for field in dataclasses.fields(kind)]
+    return [_shape(name, hints[name]) for name in kind.__struct_fields__]
 
 
 def _shape(name: str, hint: Any) -> Shape:
@@ -88,7 +87,7 @@ def _shape(name: str, hint: Any) -> Shape:
 
 
 def _message(hint: Any) -> type[Any] | None:
-    return hint if dataclasses.is_dataclass(hint) and isinstance(hint, type) else None
+    return hint if isinstance(hint, type) and issubclass(hint, Struct) else None
 
 
 def arm(kind: type[Any]) -> str:
@@ -97,7 +96,7 @@ def arm(kind: type[Any]) -> str:
 
 
 def _writer(kind: type[Any]) -> Convert:
-    """Converts a dataclass to protobuf, which takes None as absent."""
+    """Converts a record to protobuf, which takes None as absent."""
     fields = shapes(kind)
     carried = ", ".join(f"{shape.name}={_written(shape)}" for shape in fields)
     parts = {f"write_{part.__name__}": WRITERS[part] for part in _parts(fields)}
@@ -114,7 +113,7 @@ def _written(shape: Shape) -> str:
 
 
 def _reader(kind: type[Any]) -> Convert:
-    """Converts protobuf to a dataclass."""
+    """Converts protobuf to a record."""
     fields = shapes(kind)
     parts = {f"read_{part.__name__}": READERS[part] for part in _parts(fields)}
     return _function(f"lambda it: Data({', '.join(map(_read, fields))})", kind, parts)
@@ -145,7 +144,7 @@ def _function(source: str, kind: type[Any], parts: Mapping[str, Convert]) -> Con
 
 
 class _Converters(dict[type[Any], Convert]):
-    """Converters by their dataclass, each compiled when it is first looked up."""
+    """Converters by their record, each compiled when it is first looked up."""
 
     def __init__(self, compiled: Callable[[type[Any]], Convert], known: Mapping[type[Any], Convert]) -> None:
         super().__init__(known)
@@ -172,9 +171,9 @@ BODIES: tuple[type[Any], ...] = typing.get_args(messages.ReportBody)
 _ARMS = {kind: arm(kind) for kind in BODIES}
 _ARM_KINDS = {name: kind for kind, name in _ARMS.items()}
 WRITERS = _Converters(_writer, {Report: _write_report})
-"""Each makes the protobuf of one dataclass. Raises TypeError, ValueError or UnicodeEncodeError."""
+"""Each makes the protobuf of one record. Raises TypeError, ValueError or UnicodeEncodeError."""
 READERS = _Converters(_reader, {Report: _read_report})
-"""Each makes the dataclass of its protobuf. Raises WireError for a report that this version cannot read."""
+"""Each makes the record of its protobuf. Raises WireError for a report that this version cannot read."""
 
 
 # ---- the bytes of the stream -----------------------------------------------------------------
@@ -188,9 +187,9 @@ def encodable(value: Any) -> Any:
         return tuple(map(encodable, value))
     if isinstance(value, Mapping):
         return {encodable(k): encodable(v) for k, v in value.items()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        values = {f.name: encodable(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return dataclasses.replace(value, **values)
+    if isinstance(value, Struct):
+        values = {name: encodable(held) for name, held in structs.asdict(value).items()}
+        return structs.replace(value, **values)
     return value
 
 

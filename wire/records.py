@@ -1,23 +1,22 @@
-"""`record`: the decorator of the data that is made with every job.
+"""`Hiding`: the base of records with a field that no log line shows.
 
-To the type checker it is `dataclass`, so what has it is frozen, and an assignment to one of its fields is an
-error. At run time nothing is frozen: the `__init__` of a frozen dataclass sets each field through
-`object.__setattr__`, which takes 95 ns instead of 20, and a no-op job makes some fifty of them.
+Records are structs of msgspec. To make a class of them takes 0.02 ms and 3 KB, where a frozen dataclass takes
+0.5 ms and 15 KB, and control and the agent have some 300 each at their start; to make a value takes a
+seventh.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import ClassVar
 
-if TYPE_CHECKING:
-    from dataclasses import dataclass as record
-else:
-
-    def record(*, frozen: Literal[True], slots: bool) -> Callable[[type[Any]], type[Any]]:
-        """Makes a dataclass that is compared and hashed by its fields, as a frozen one is."""
-        return dataclasses.dataclass(unsafe_hash=True, slots=slots)
+from msgspec import Struct
 
 
-__all__ = ["record"]
+class Hiding(Struct, frozen=True):
+    """A record whose repr leaves out the fields in `HIDDEN`: secrets, and bytes too many to read."""
+
+    HIDDEN: ClassVar[tuple[str, ...]] = ()
+
+    def __repr__(self) -> str:
+        shown = [name for name in self.__struct_fields__ if name not in self.HIDDEN]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"

@@ -14,9 +14,10 @@ import io
 import os
 import stat
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:  # it comes with the first archive
     import tarfile
@@ -33,8 +34,7 @@ class SourceUnusable(Exception):
     """A folder or an archive that cannot be taken; the message says why, as the end of a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(Struct, frozen=True):
     """A file; `path` is relative to the folder, with slashes."""
 
     path: str

@@ -8,10 +8,11 @@ TLS goes without it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -24,8 +25,7 @@ class TlsFilesUnusable(Exception):
     """The message names the file and says why it cannot be used."""
 
 
-@dataclass(frozen=True, slots=True)
-class PemFile:
+class PemFile(Struct, frozen=True):
     """A file that was read. `certificates` is empty for a key's."""
 
     what: str

@@ -11,9 +11,10 @@ import json
 import re
 from calendar import timegm
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from email.utils import mktime_tz, parsedate_tz
 from typing import Any
+
+from msgspec import Struct, field
 
 SHORTEST_S = 30.0
 """The time that a cloud gives which names none."""
@@ -26,8 +27,7 @@ class NoticeUnreadable(Exception):
     """The metadata service answered what it does not answer in this cloud; the text says what."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """A request to the metadata service."""
 
     path: str
@@ -35,8 +35,7 @@ class Question:
     method: str = "GET"
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """The host is taken back. `leave_at`: when, in seconds since the epoch."""
 
     cloud: str
@@ -53,8 +52,7 @@ class Notice:
         return max(self.leave_at - now, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Cloud:
+class Cloud(Struct, frozen=True):
     """A cloud's metadata service. `token`: its answer goes with the other questions, as the header
     `token_header`. `name`: its answer is what notices call this host. `read` returns the notice in an answer
     (status and body) for the host of that name, at that time; it raises NoticeUnreadable."""

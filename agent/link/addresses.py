@@ -7,11 +7,10 @@ counts as one that did not: it may stand still, and another lead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
+class Addresses(Struct, frozen=True):
     """The addresses of control. `at` is the index of the one to connect to; `failed`: how many in a row did
     not welcome this node."""
 

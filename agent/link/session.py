@@ -12,8 +12,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any, NoReturn
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.agent.errors import AgentRefused
 from stoker.agent.host.devices.watch import DeviceWatch
@@ -49,8 +51,7 @@ SILENT_BEATS = 3
 """A connection on which this many beats got no answer is closed: it may be half open."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """The parts of the agent that a session connects with control."""
 
     workers: Workers

@@ -15,9 +15,10 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.free_ports import HostPorts, NoPort

@@ -3,8 +3,9 @@ data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from stoker.wire.messages import PodSpec, PodState, PortMapping
 
@@ -18,8 +19,7 @@ released  it ended by itself, and EXITED was then requested: the next request to
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """The record that is saved of a pod. `version` and `restarts` are those that its container was last
     started for."""
 
@@ -31,25 +31,21 @@ class Mark:
 # ---- the container, as the engine reports it ------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(Struct, frozen=True):
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Runs:
+class Runs(Struct, frozen=True):
     version: int
     started_ms: int | None = None
     ports: tuple[PortMapping, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """The event that a pod's container has ended. `taken`: it ended because its engine stopped, before the
     engine's present start."""
 
@@ -66,39 +62,34 @@ Container: TypeAlias = Absent | Made | Runs | Ended
 # ---- events -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Wished:
+class Wished(Struct, frozen=True):
     """Control's specification of the pod. None: control does not name the pod any more."""
 
     at: float
     spec: PodSpec | None
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """The container's state, as the engine reported it."""
 
     at: float
     container: Container
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """The command was carried out."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """The command failed; `why` is the engine's message."""
 
     at: float
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     at: float
 
 
@@ -108,57 +99,47 @@ Event: TypeAlias = Wished | Seen | Done | Failed | Tick
 # ---- commands -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     """Requests the container's state from the engine. Seen follows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pull:
+class Pull(Struct, frozen=True):
     spec: PodSpec
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Struct, frozen=True):
     """Cancel the pull. No event of it follows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Make:
+class Make(Struct, frozen=True):
     """Create the container, and the pod's own volume if it does not exist."""
 
     spec: PodSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     spec: PodSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(Struct, frozen=True):
     name: Literal["SIGTERM", "SIGKILL"]
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveVolume:
+class RemoveVolume(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class SaveMark:
+class SaveMark(Struct, frozen=True):
     """Save the mark on disk, before the next command is carried out. None: delete it."""
 
     mark: Mark | None
 
 
-@dataclass(frozen=True, slots=True)
-class ReportPod:
+class ReportPod(Struct, frozen=True):
     state: PodState
 
 

@@ -6,8 +6,9 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
+
+from msgspec import to_builtins
 
 from stoker.agent.pods.events import Mark
 
@@ -34,7 +35,7 @@ class MarksFile:
     def save(self, marks: Mapping[str, Mark]) -> None:
         new = self._file.with_suffix(".new")
         with new.open("w", encoding="utf-8") as file:
-            json.dump({pod: asdict(mark) for pod, mark in marks.items()}, file, indent=1)
+            json.dump(to_builtins(marks), file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._file)

@@ -16,8 +16,9 @@ podman   POST /libpod/containers/create of its own API, for the reasons in `work
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from stoker.agent.host.storage.volumes import VOLUME_PATH
 from stoker.agent.workers.containers.plan import (
@@ -36,8 +37,7 @@ LOG_BYTES = 4 << 20
 PORT_MOST = 65_535
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(Struct, frozen=True):
     """A published port. Its owner requested the number `requested`; the program listens at `private`, and is
     reached at `public` of the host."""
 
@@ -51,8 +51,7 @@ class Published:
         return f"{self.private}/{self.transport}"
 
 
-@dataclass(frozen=True, slots=True)
-class PodPlan:
+class PodPlan(Struct, frozen=True):
     """A pod's container, independent of the engine.
 
     image    the image's id

@@ -24,8 +24,9 @@ event. After each command the container is inspected again, so decisions rest on
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from stoker.agent.pods.events import (
     Absent,

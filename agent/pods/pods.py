@@ -14,9 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NoReturn, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from stoker.agent.alarm import Alarm, loop_time
 from stoker.agent.host.logs import attempt_log, redaction
@@ -78,8 +80,7 @@ class MarksInMemory:
         self.kept = dict(marks)
 
 
-@dataclass(slots=True, eq=False)
-class SupervisedPod:
+class SupervisedPod(Struct, eq=False):
     """A pod with its timer. `work` performs a command; `meters` are by version."""
 
     pod: PodLife

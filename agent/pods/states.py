@@ -2,68 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from stoker.agent.pods.events import Command, Container, Mark
 from stoker.wire.messages import PodSpec, PodState
 
 
-@dataclass(frozen=True, slots=True)
-class Looking:
+class Looking(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Pulling:
+class Pulling(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Making:
+class Making(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Starting:
+class Starting(Struct, frozen=True):
     """The state of a pod that is being started. `mark` is that of the spec for which it is started: another
     spec may have arrived since."""
 
     mark: Mark
 
 
-@dataclass(frozen=True, slots=True)
-class Stopping:
+class Stopping(Struct, frozen=True):
     kill_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Killing:
+class Killing(Struct, frozen=True):
     """SIGKILL was sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Removing:
+class Removing(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Clearing:
+class Clearing(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(Struct, frozen=True):
     """Nothing of the pod is left on this node."""
 
 
@@ -82,8 +72,7 @@ Doing: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PodLife:
+class PodLife(Struct, frozen=True):
     """The state of a pod: `seen` is its container as the engine last reported it, None until then; `reported`
     is the last report to control."""
 

@@ -12,8 +12,9 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from stoker.agent.weights import tries
 from stoker.agent.weights.fetching import Fetcher, Try
@@ -33,8 +34,7 @@ FACT_MAX = 4096
 """How many characters control takes of a fact."""
 
 
-@dataclass(eq=False, slots=True)
-class _Waiting:
+class _Waiting(Struct, eq=False):
     """A worker, until all of its entries are here."""
 
     heard: Callable[[WeightsNews], None]

@@ -12,9 +12,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.agent.weights import sources
 from stoker.agent.weights.interfaces import WeightsFailed
@@ -29,8 +31,7 @@ from stoker.wire.messages.weights import AT
 _REFUSED, _MISSING = (401, 403), (404, 410)
 
 
-@dataclass(slots=True)
-class Try:
+class Try(Struct):
     """The progress of one try. The thread writes, and the loop reads: `does` is "fetches" or "verifies", and
     empty while the try only looks. `here_bytes` of the entry are here and were read, of which `found_bytes`
     lay there before. The loop sets `stopped`."""

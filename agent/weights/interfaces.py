@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from stoker.wire.messages import LockedWeights
 
@@ -20,8 +21,7 @@ class WeightsFailed(Exception):
         self.definite = definite
 
 
-@dataclass(frozen=True, slots=True)
-class WeightsNews:
+class WeightsNews(Struct, frozen=True):
     """The news about a worker's weights. `ready`: all weights of the worker are here. Otherwise `text` says
     what this node does, or why it `failed`; it tries again by itself."""
 

@@ -7,13 +7,14 @@ a worker uses or what is being fetched, and nothing in vain. Sizes are in bytes.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.wire.sizes import in_words
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """An entry that the agent fetched, or fetches. `size_bytes`: of the whole; `here_bytes`: on the disk.
     `busy`: a worker uses the entry, or it is being fetched."""
 
@@ -23,8 +24,7 @@ class Kept:
     busy: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The limits of the room for weights. `most_bytes`: of all that is kept. `free_bytes`: what the disk has
     free, of which `reserve_bytes` stay free."""
 
@@ -33,8 +33,7 @@ class Limits:
     reserve_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class RoomDecision:
+class RoomDecision(Struct, frozen=True):
     """The entries to remove; or `why_not`, the end of a sentence about the new entry. `definite`: it can
     never fit."""
 

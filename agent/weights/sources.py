@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from stoker.agent.weights.interfaces import WeightsFailed
 from stoker.outbound.download import HttpFile, LocalFile, Source
 from stoker.outbound.refused_addresses import redacted_url
 from stoker.wire.messages import LockedWeights, WeightsFile
+from stoker.wire.records import Hiding
 
 HUB = "huggingface:"
 HUB_ENDPOINT = "https://huggingface.co"
@@ -27,8 +29,7 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """The place of one file. `said`: what is looked for, and where. `hint`: what to do where access is
     refused."""
 
@@ -37,12 +38,13 @@ class Place:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Hub:
+class Hub(Hiding, frozen=True):
     """The hub's address, the token that it is read with, and the `reader` that has the token."""
 
+    HIDDEN = ("token",)
+
     endpoint: str = HUB_ENDPOINT
-    token: str = field(default="", repr=False)
+    token: str = ""
     reader: str = "this agent"
 
     def place(self, file: WeightsFile, source: str, name: str, commit: str) -> Place:

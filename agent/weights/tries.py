@@ -6,7 +6,7 @@ where something had arrived. One that somebody must act on (a wrong digest, 401,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from stoker.wire.sizes import part_in_words
 
@@ -16,8 +16,7 @@ PROGRESS_S = 5.0
 """How often the progress is reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class NextTry:
+class NextTry(Struct, frozen=True):
     """The next try of a fetch that failed. `failures`: in a row. `wait_s`: until it is tried again."""
 
     failures: int

@@ -17,8 +17,10 @@ import stat
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 import stoker
 from stoker.agent.host.process_tree.cgroups import Cgroups, NoCgroups

@@ -13,13 +13,13 @@ import os
 import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
 import uvloop
+from msgspec.structs import replace
 
 import stoker
 from stoker.agent.host.devices.devices import NvmlSampler

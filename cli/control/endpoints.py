@@ -7,8 +7,9 @@ modules.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from stoker.cli.control.schemas import with_schemas
 from stoker.cli.control.weights import locked_weights

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from stoker.cli.control.weights import locked_weights
 from stoker.cli.errors import CliError

@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from stoker.control.rules.types import Endpoint
 

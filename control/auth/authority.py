@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 
@@ -27,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from stoker.control.rules.nodes.certificates import SKEW_S, Certified, validity
+from stoker.wire.records import Hiding
 
 AUTHORITY_LIFE = timedelta(days=3650)
 SERVER_LIFE = timedelta(days=397)
@@ -45,12 +45,13 @@ class AuthorityUnusable(Exception):
     """The files of an authority do not make one; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Authority:
+class Authority(Hiding, frozen=True):
     """The authority that signs agents' certificates. `certificates`: the one that signs, and then the older
     ones that are trusted still."""
 
-    key: ec.EllipticCurvePrivateKey = field(repr=False)
+    HIDDEN = ("key",)
+
+    key: ec.EllipticCurvePrivateKey
     certificates: tuple[x509.Certificate, ...]
 
     @classmethod

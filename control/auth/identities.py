@@ -11,9 +11,10 @@ the issuer's keys are fetched. Pure: it gets claims that were verified.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
 
 from stoker.control.rules.access import Access
 from stoker.outbound.refused_addresses import is_loopback
@@ -41,8 +42,7 @@ SUBJECT_MAX = 255
 TOKEN_CHARACTERS = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class KnownKeys:
+class KnownKeys(Struct, frozen=True):
     """The times at which the issuer's keys were fetched, and at which that was tried last; the keys' ids."""
 
     fetched_at: float = float("-inf")

@@ -15,10 +15,11 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import jwt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.control.auth.identities import (
     KnownKeys,
@@ -48,8 +49,7 @@ Fetch = Callable[[str], Awaitable[bytes]]
 """Returns the body at a URL. Raises OutboundError."""
 
 
-@dataclass(frozen=True, slots=True)
-class Issuer:
+class Issuer(Struct, frozen=True):
     """The issuer, and the audiences of which tokens must name one; the rights of groups in the claim
     `claim`."""
 

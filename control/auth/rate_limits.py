@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from stoker.control.errors import TooMany
 from stoker.control.rules.limits import RATE_LIMITS, WINDOW_MS, RateLimit
@@ -42,8 +43,7 @@ class Count:
         return not self.inside and not self.admitted_ms
 
 
-@dataclass(slots=True, eq=False)
-class Admission:
+class Admission(Struct, eq=False):
     """A request that was admitted, which counts as present until it leaves."""
 
     count: Count

@@ -12,22 +12,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from stoker.wire.records import Hiding
 
 _REFERENCE = re.compile(r"\{\{\s*(?:STOKER|RUNPOD)_SECRET_([^\s{}]*)\s*\}\}")
 
 
-@dataclass(frozen=True, slots=True)
-class Filled:
+class Filled(Hiding, frozen=True):
     """An environment with its secrets filled in. `hidden` are the values that were filled in: no log may show
     them."""
 
-    env: Mapping[str, str] = field(repr=False)
-    hidden: tuple[str, ...] = field(repr=False, default=())
+    HIDDEN = ("env", "hidden")
+
+    env: Mapping[str, str]
+    hidden: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownSecret:
+class UnknownSecret(Struct, frozen=True):
     """An environment that cannot be filled in. `variable` names a secret that there is not."""
 
     secret: str

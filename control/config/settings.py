@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from stoker.control.rules.billing import PriceList
 from stoker.control.rules.limits import RETENTION_S, RETENTION_SYNC_S
@@ -25,8 +26,7 @@ LIVE: Final = (
 """The settings that change while control runs: whoever needs one reads it here each time."""
 
 
-@dataclass(slots=True)
-class PlaneSettings:
+class PlaneSettings(Struct):
     """The settings of the control plane. `aliases` maps further ids to endpoints' ids. `registries` are those
     that the file declares.
 

@@ -5,8 +5,9 @@ doors without one: in the clear only this machine may come in, because callers s
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from stoker.wire.tls_files import (
     PemFile,
@@ -21,8 +22,7 @@ class NotLoopback(Exception):
     """Without TLS only this machine may connect; the message says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
+class TlsFiles(Struct, frozen=True):
     """PEM files. With `client_ca`, an agent must show a certificate that it signed; callers have keys."""
 
     cert: Path

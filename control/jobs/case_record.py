@@ -13,10 +13,10 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from msgspec import Struct
 from pydantic_core import from_json
 
 from stoker.control.rules.job_states import JobState
@@ -32,8 +32,7 @@ FORMAT = 1
 """The version of the record; a reader refuses a later one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Payloads:
+class Payloads(Struct, frozen=True):
     """The JSON text of the job's input, and its last save; None where the job had none."""
 
     input: bytes | None

@@ -17,10 +17,10 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
+from msgspec.structs import replace
 from pydantic_core import to_json
 
 from stoker.control import store

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from stoker.control import store
 from stoker.control.errors import NotFound
@@ -25,8 +26,7 @@ LAST_LINES_S = 2.0
 """How long the last lines are waited for after the end, which comes on another stream."""
 
 
-@dataclass(slots=True)
-class LogPosition:
+class LogPosition(Struct):
     """The last line that a reader has, and its attempt. No attempt before the first line."""
 
     attempt: int = 0

@@ -11,7 +11,8 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from stoker.control import store
 from stoker.control.context import Context

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
 
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from pydantic_core import to_json
 
 from stoker.control.errors import TooMany
@@ -20,8 +21,7 @@ from stoker.control.rules.limits import REPLAY_LIFE_S, REPLAYS_MOST
 from stoker.control.rules.types import Endpoint, EndpointVersion, Replay
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """A replay as it was asked for. `node`: an id or a name. `stop_after`: after so many reports of progress
     and chunks the handler is stopped; 0: it is not. `seed`: put into an input that has none."""
 
@@ -31,8 +31,7 @@ class Wish:
     seed: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A node that is known. `why_not`: why nothing new may go there, as the end of a sentence about it; empty
     where something may."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
@@ -16,8 +16,7 @@ from stoker.control.scheduling.placed import PlacedWorker
 from stoker.wire.messages import Device, DeviceSample
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """The knowledge of control at one moment. `endpoints` are the ids of all; `queues` has those with living
     jobs. `read_s` and `write_s`: how long the database took to answer, and a commit waited for its turn; None
     where it could not be stored. `certificates`: when those of control end, by their names,

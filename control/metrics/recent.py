@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import JobView
@@ -19,16 +20,14 @@ ENDPOINTS = 1000
 LOOKED_BACK_S = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Quantiles:
+class Quantiles(Struct, frozen=True):
     """Times in milliseconds."""
 
     p50: int
     p95: int
 
 
-@dataclass(frozen=True, slots=True)
-class Recent:
+class Recent(Struct, frozen=True):
     """The ends of `jobs` since `since`. `failed` are those that ended FAILED or TIMED_OUT."""
 
     since: float
@@ -39,8 +38,7 @@ class Recent:
     execution: Quantiles | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _End(Struct, frozen=True):
     at: float
     failed: bool
     delay_ms: int | None

@@ -15,8 +15,10 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.control import store
 from stoker.control.context import Context
@@ -71,8 +73,7 @@ Opened: TypeAlias = tuple[int, Reconciled, tuple[WantedPod, ...], dict[str, Assi
 workers assigned to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Broken:
+class _Broken(Struct, frozen=True):
     """A session whose stream broke. `ahead`: the jobs that lay ahead of a worker then."""
 
     node: str

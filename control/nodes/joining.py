@@ -17,10 +17,10 @@ pure; the rest reads and writes what it decides about.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import delete, select, update
 
 from stoker.control.store.database.opening import Conn
@@ -57,8 +57,7 @@ class JoinCase(Enum):
     BACK = "it comes back with its credential"
 
 
-@dataclass(frozen=True, slots=True)
-class Brought:
+class Brought(Struct, frozen=True):
     """A join token, or a node's credential (`node` says whose), that is known and was not revoked."""
 
     id: str
@@ -68,8 +67,7 @@ class Brought:
     node: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedNode:
+class JoinedNode(Struct, frozen=True):
     """The store's record of a node: the token that it joined with, and its credential's id. `used`: the node
     came with the credential before."""
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from msgspec import Struct
+
 from stoker.control import store
 from stoker.control.context import Context
 from stoker.control.errors import Unavailable, level_of
@@ -43,14 +45,12 @@ from stoker.wire.messages import (
     VolumeUsed,
     WorkerState,
 )
-from stoker.wire.records import record
 from stoker.wire.streams import StreamEnded
 
 log = logging.getLogger(__name__)
 
 
-@record(frozen=True, slots=True)
-class _Committed:
+class _Committed(Struct, frozen=True):
     reported: ReportsApplied
     claimed: tuple[Claimed, ...]
     unpaid: Sequence[str]

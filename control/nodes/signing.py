@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from stoker.control import store
 from stoker.control.errors import ControlError, Unavailable

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from stoker.control.scheduling.cluster_state import ClusterState
 from stoker.outbound.wait_limits import TUNNELS

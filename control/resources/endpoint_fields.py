@@ -7,10 +7,10 @@ defines where it runs and how its jobs are treated. Fields have their names over
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from msgspec.structs import replace
 from pydantic import Field, ValidationError
 from pydantic_core import to_json
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from stoker.control.rules.types import Endpoint
 from stoker.control.scheduling.cluster_state import NodeState
@@ -10,8 +10,7 @@ from stoker.control.scheduling.placed import PlacedWorker
 from stoker.wire.messages import StartStage
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointWorker:
+class EndpointWorker(Struct, frozen=True):
     """A worker of an endpoint. `since` is when it was created, 0.0 if that is unknown. A THROTTLED worker is
     on no node. `log`: the last lines of its last process, until another is ready. `cold_start`: the stages of
     its start; none where its node has not reported them. `serves`: what it reports that it runs."""

@@ -7,9 +7,10 @@ log.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from stoker.control.auth.callers import Callers
 from stoker.control.config.endpoints import Endpoints

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from stoker.control.resources.catalog import Catalog
 from stoker.control.resources.registries import Registries
@@ -10,8 +10,7 @@ from stoker.control.resources.secrets import ManagedSecrets
 from stoker.control.resources.volumes import Volumes
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Struct, frozen=True):
     """The resources that a request may name: its data centers and GPUs, its login at a registry, the secrets
     in its environment, and its volumes."""
 

@@ -11,8 +11,10 @@ credential.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.control.context import Context
 from stoker.control.errors import BadRequest, NotFound
@@ -39,8 +41,7 @@ from stoker.wire.messages import Device, DeviceSample
 State = Literal["connected", "silent", "gone"]
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """A worker of an endpoint, or a pod, and the part of the device that it takes."""
 
     share: float
@@ -49,8 +50,7 @@ class Holder:
     pod: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldDevice:
+class HeldDevice(Struct, frozen=True):
     """A device, and who holds it. `sample` is None while its node is not connected."""
 
     device: Device
@@ -58,8 +58,7 @@ class HeldDevice:
     holders: tuple[Holder, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KnownNode:
+class KnownNode(Struct, frozen=True):
     """A node as an operator sees it. `leaving`: its agent reported that it is shutting down. `reached`: how
     its http workers are reached, if they can be now. `avoided`: the versions of endpoints whose workers did
     not start there, while others are preferred. `workers`, `jobs` and `pods`: how many it has now; jobs are
@@ -76,8 +75,7 @@ class KnownNode:
     pods: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFilter:
+class NodeFilter(Struct, frozen=True):
     """The nodes of a list. A field that is None or empty does not filter; `after` is the id of a node, which
     all come after."""
 
@@ -86,6 +84,9 @@ class NodeFilter:
     search: str = ""
     after: str | None = None
     limit: int | None = None
+
+
+_ALL = NodeFilter()
 
 
 class ManagedNodes:
@@ -106,7 +107,7 @@ class ManagedNodes:
             self._scaling.drain(node, drained=node in drained)
         self._disconnect(await self._commits.read(revoked_nodes))
 
-    async def list(self, account: str, asked: NodeFilter = NodeFilter()) -> list[KnownNode]:
+    async def list(self, account: str, asked: NodeFilter = _ALL) -> list[KnownNode]:
         """Lists nodes by name. Raises BadRequest where `after` names none."""
 
         def wanted(record: NodeRecord) -> bool:

@@ -10,8 +10,9 @@ taken for one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from stoker.control.resources.endpoint_fields import TEMPLATE_UNVERSIONED
 from stoker.control.rules.types import Endpoint, Template

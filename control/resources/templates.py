@@ -4,8 +4,10 @@ account."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.control import store
 from stoker.control.context import Context
@@ -18,8 +20,7 @@ from stoker.control.store import Conn
 from stoker.wire.ids import short_id
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateFilter:
+class TemplateFilter(Struct, frozen=True):
     """The templates that a list has besides the account's own that no endpoint is made from: `bound`, those
     that endpoints are made from; `public`, those of other accounts."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from stoker.control import store
 from stoker.control.context import Context

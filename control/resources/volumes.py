@@ -10,7 +10,7 @@ every placement.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from stoker.control import store
 from stoker.control.context import Context

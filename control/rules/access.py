@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from stoker.control.rules.queueing.priorities import Priority, outranks
 from stoker.control.rules.quotas import UNBOUNDED, Quota
@@ -27,8 +28,7 @@ Scope = Literal["all", "read", "restricted", "pod"]
 Right = Literal["none", "read", "write"]
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     scope: Scope = "all"
     management: Right = "none"
     endpoints: Mapping[str, Right] = field(default_factory=dict)
@@ -85,8 +85,7 @@ ALL = Access()
 NOTHING = Access("restricted")
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """The holder of a key: its account, the key's id, what it may do, how much, and the highest class of the
     jobs that it may submit."""
 

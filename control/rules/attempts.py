@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stoker.wire.records import record
+from msgspec import Struct
 
 MOST_ATTEMPTS = 50
 """Attempts that are kept of a job that waits or runs again: the last ones. Refusals and yields are not
@@ -22,8 +22,7 @@ REASON_CHARACTERS = 1_000
 """How many of a reason are kept with its attempt; the last one is whole in the job's record."""
 
 
-@record(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """An attempt as it is stored. Times are seconds since the epoch. `node`: its id; None where control does
     not know any more which node had the worker. `chunk_at`: when its first chunk was stored. `ended_at`: None
     while it runs. `cause`: why it ended, as in Outcome, or as in Changed. `reason`: the same in words, of
@@ -42,8 +41,7 @@ class Attempt:
     reason: str | None = None
 
 
-@record(frozen=True, slots=True)
-class JobAttempts:
+class JobAttempts(Struct, frozen=True):
     """A job's own times, in seconds since the epoch, and its attempts, oldest first."""
 
     created_at: float
@@ -51,8 +49,7 @@ class JobAttempts:
     attempts: tuple[Attempt, ...]
 
 
-@record(frozen=True, slots=True)
-class Moments:
+class Moments(Struct, frozen=True):
     """An attempt's moments, in seconds since the epoch; None where there was none, or nobody knows it."""
 
     assigned: float

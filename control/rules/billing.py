@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import accumulate
 from math import ceil
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 NANO = 1_000_000_000
 SECOND_MS = 1_000
@@ -38,8 +39,7 @@ BucketSize = Literal["hour", "day", "week", "month", "year"]
 # ---- prices -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PriceList:
+class PriceList(Struct, frozen=True):
     """The prices of the operator, in nano-USD. `device_second` is what a second of a device costs that
     `gpu_second` (by type) and `cpu_second` do not name. A worker pays this percentage of it while it starts
     and while it waits; 0: that time is free."""
@@ -71,8 +71,7 @@ def hourly(prices: PriceList, device_type: str, count: int) -> int | None:
     return prices.second(device_type) * 3_600 * count if device_type else None
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(Struct, frozen=True):
     billed_ms: int
     nano_usd: int
 
@@ -122,8 +121,7 @@ def by_hour(began_ms: int, ended_ms: int) -> Iterator[tuple[int, int, int]]:
 # ---- buckets ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class HourRow:
+class HourRow(Struct, frozen=True):
     """The time and cost of one hour of what belongs to `name`, by which a bill is grouped."""
 
     hour: int
@@ -132,8 +130,7 @@ class HourRow:
     nano_usd: int
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(Struct, frozen=True):
     """A stretch, in seconds since the epoch, for which something that belongs to `name` had this many GB."""
 
     name: str
@@ -142,8 +139,7 @@ class Space:
     gb: int
 
 
-@dataclass(frozen=True, slots=True)
-class BillRecord:
+class BillRecord(Struct, frozen=True):
     """A record of a bill: the time and cost of `name` in one bucket. `hour` is where the bucket begins.
     `disk_gb` is the most that there was at once in the bucket."""
 

@@ -33,8 +33,9 @@ with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 PURGED = "purged"
 """The reason of a job that was cancelled by a purge."""
@@ -52,8 +53,7 @@ class JobState(StrEnum):
 TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.TIMED_OUT, JobState.CANCELLED})
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(Struct, frozen=True):
     """A move of a job from some states to others. `open`: the message must be about the current attempt, and
     from the node that holds it."""
 

@@ -8,9 +8,8 @@ hosted models' inputs stand in the schemas of `models`, which import nothing of 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-
-from stoker.wire.records import record
 
 MIB = 1024 * 1024
 DAY_S = 86_400.0
@@ -93,7 +92,7 @@ WINDOW_MS = 10_000
 """Limits: "Requests per 10 seconds"."""
 
 
-@record(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RateLimit:
     """Requests in a window; requests inside at once, where that is limited."""
 

@@ -7,11 +7,11 @@ An empty field requires nothing. Versions read "12.8"; bytes and counts are whol
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(Struct, frozen=True):
     """A worker's needs. `compute` is "GPU", "CPU", or "": a GPU where there is one, and a CPU otherwise.
     `gpu_types` are GPUs' names, the best first. `share` is the part of one GPU's memory that the worker
     declares to take; others may be placed beside it in what is left. `gpu_memory_bytes`: the least on each

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.weights import Standing
@@ -31,8 +33,7 @@ _ROUNDING = 1e-9
 """Shares are sums of fractions: nine ninths fill a device, and are a little more than one as floats add."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRoom:
+class NodeRoom(Struct, frozen=True):
     """A connected node. `taken`: the part of each device, and of the host's memory, that workers and pods
     take (`charges`), 1.0 being all of it. `unhealthy` and `unfit` say of a device why nothing may go there,
     and `closed` of the whole node, each as the end of a sentence about it. Facts that count: cuda, vcpus,
@@ -49,8 +50,7 @@ class NodeRoom:
     weights: Standing = field(default_factory=Standing)
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """A place for a worker or pod. `why`: what favoured the node besides its devices, as the end of a
     sentence about it."""
 
@@ -59,8 +59,7 @@ class Placement:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NoPlacement:
+class NoPlacement(Struct, frozen=True):
     """The refusal of a place. `why` begins with "throttled" where a node could take the worker if others
     left, else with "no capacity"."""
 
@@ -72,8 +71,7 @@ class NoPlacement:
         return self.why.startswith("throttled")
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
+class _Choice(Struct, frozen=True):
     """Devices of these kinds; of this name, if one is set. `without_gpus`: only on nodes that have none."""
 
     kinds: tuple[str, ...]
@@ -296,8 +294,7 @@ def _plain(name: str) -> str:
 # ---- why there is no place
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Lack:
+class _Lack(Struct, frozen=True, order=True):
     """The reason why one node does not take the work; `never` marks a reason that no worker's end would
     change."""
 

@@ -15,10 +15,13 @@ stopped.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from stoker.wire.messages import HeldPod, PodState, PortMapping, RegistryAuth
+from stoker.wire.records import Hiding
 
 Action = Literal["start", "stop", "restart", "reset", "delete"]
 
@@ -26,8 +29,7 @@ ENDED = frozenset({"exited", "failed", "gone"})
 """The states of a container that will not run again without an action."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodBody:
+class PodBody(Struct, frozen=True):
     """The fields of a pod that its caller requested.
 
     All fields but `locked` belong to the container. Sizes are in GB; None means no limit. `registry`,
@@ -58,8 +60,7 @@ class PodBody:
     asked: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerReport:
+class ContainerReport(Struct, frozen=True):
     """The node's last report of the container of this version and restarts. `state` is "" before any
     report."""
 
@@ -71,8 +72,7 @@ class ContainerReport:
     ports: tuple[PortMapping, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(Hiding, frozen=True):
     """A pod.
 
     node      "" before the first start
@@ -81,6 +81,8 @@ class Pod:
     revision  higher for what was stored later
     api_key   the pod's own key, which may read and stop it, and is revoked with it
     """
+
+    HIDDEN = ("api_key",)
 
     id: str
     account: str
@@ -99,7 +101,7 @@ class Pod:
     started_at: float | None = None
     ended_at: float | None = None
     revision: int = 0
-    api_key: str = field(repr=False, default="")
+    api_key: str = ""
 
     @property
     def holds(self) -> bool:
@@ -119,21 +121,20 @@ class Pod:
         return self.seen if current else ContainerReport()
 
 
-@dataclass(frozen=True, slots=True)
-class WantedPod:
+class WantedPod(Hiding, frozen=True):
     """A pod as it is stored, with the credentials of its registry if the store has them."""
 
+    HIDDEN = ("login",)
+
     pod: Pod
-    login: RegistryAuth | None = field(default=None, repr=False)
+    login: RegistryAuth | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ActionRefused:
+class ActionRefused(Struct, frozen=True):
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class PodStatus:
+class PodStatus(Struct, frozen=True):
     """The state of a pod over HTTP: `desired` is RUNNING, EXITED or TERMINATED; `status` is more precise, and
     `reason` says why."""
 

@@ -23,8 +23,9 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from msgspec import Struct
+
 from stoker.control.errors import TooMany
-from stoker.wire.records import record
 
 DAY_S = 86_400
 
@@ -43,8 +44,7 @@ _FIELDS = {
 }
 
 
-@record(frozen=True, slots=True)
-class Quota:
+class Quota(Struct, frozen=True):
     """The bounds of a key or an endpoint. None: unbounded."""
 
     jobs_waiting: int | None = None
@@ -76,8 +76,7 @@ class Quota:
 UNBOUNDED = Quota()
 
 
-@record(frozen=True, slots=True)
-class Use:
+class Use(Struct, frozen=True):
     """A use that quotas bound: jobs in the queue now, and GPU milliseconds of this day."""
 
     jobs_waiting: int = 0

@@ -6,7 +6,8 @@ Pure. The store calls these functions; a job has the counts of what happened bef
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.control.rules.limits import WEBHOOK_RETRY_S, WEBHOOK_TAKEN, WEBHOOK_TRIES
 
@@ -29,16 +30,14 @@ REFUSED_BACKOFF_S = 0.1
 REFUSED_BACKOFF_MAX_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Again(Struct, frozen=True):
     """Try again, not before `not_before`; or, when that is None, fail with the message `why`."""
 
     not_before: float | None
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """Failures after which a job was tried again, by kind, and what bounds each kind."""
 
     failures: int = 0

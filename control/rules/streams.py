@@ -6,16 +6,16 @@ Plain frozen data, as in `control.rules.types`; `control.http.calls.event_stream
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from stoker.control.rules.types import JobView
 from stoker.wire.messages import Ref
 
 
-@dataclass(frozen=True, slots=True)
-class StoredChunk:
+class StoredChunk(Struct, frozen=True):
     """A chunk of partial output; a chunk over 1 MB is where `ref` says, and `value` is empty then."""
 
     attempt: int
@@ -24,8 +24,7 @@ class StoredChunk:
     ref: Ref | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(Struct, frozen=True):
     """The place up to which pollers of a stream have read; `end_reported`: its end, too."""
 
     attempt: int = 0
@@ -33,8 +32,7 @@ class Cursor:
     end_reported: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StreamPoll:
+class StreamPoll(Struct, frozen=True):
     """The answer to a poll of a stream. `cursor` is what to `advance` to once the answer was written.
     `end_reported`: pollers had already received the end."""
 
@@ -44,8 +42,7 @@ class StreamPoll:
     end_reported: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEvent:
+class StreamEvent(Struct, frozen=True):
     """A server-sent event. Ids read `attempt-n`; `reset` says that an earlier attempt's chunks are void."""
 
     kind: str  # chunk, progress, reset, end
@@ -70,8 +67,7 @@ def numbered(first: int, lines: Sequence[str], times: Sequence[int]) -> list[Log
     return [LogLine(n, *both) for n, both in enumerate(zip_longest(lines, times), first)]
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptLog:
+class AttemptLog(Struct, frozen=True):
     """The last lines that a handler wrote during one attempt; `first` counts those that came before. `times`:
     when each was printed, in milliseconds since the epoch; empty where the node did not say."""
 
@@ -86,8 +82,7 @@ class AttemptLog:
         return numbered(self.first, self.lines, self.times)
 
 
-@dataclass(frozen=True, slots=True)
-class LogEvent:
+class LogEvent(Struct, frozen=True):
     """A server-sent event of the log of a job or a worker. Ids read `attempt-n`, with 0 for a worker.
     `reset`: a new attempt begins; `skipped`: this many `lines` up to this one were deleted. `at_ms`: when the
     line was printed, if that is known. The `end` has the job's `view`, or the name of the `worker`."""

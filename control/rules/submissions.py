@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 from pydantic_core import from_json, to_json
 
 from stoker.control.errors import BadRequest
@@ -30,7 +30,7 @@ from stoker.control.rules.queueing.priorities import Priority
 from stoker.outbound.refused_addresses import refusal_before_lookup
 from stoker.outbound.s3.regions import is_region
 from stoker.wire.messages import Saved
-from stoker.wire.records import record
+from stoker.wire.records import Hiding
 
 KNOWN: Mapping[str, tuple[str, ...] | None] = {
     "policy": ("deadline", "executionTimeout", "lowPriority", "priority", "startBy", "ttl"),
@@ -44,28 +44,27 @@ MAX_VALUE_CHARACTERS = 100
 """Characters of a wrong value that an error repeats."""
 
 
-@record(frozen=True, slots=True)
-class S3Config:
+class S3Config(Hiding, frozen=True):
     """A caller's own bucket. The secret is encrypted at rest and never logged."""
 
+    HIDDEN = ("access_secret",)
+
     access_id: str
-    access_secret: str = field(repr=False)
+    access_secret: str
     bucket: str
     endpoint_url: str
     object_path: str = ""
     region: str = ""
 
 
-@record(frozen=True, slots=True)
-class Once:
+class Once(Struct, frozen=True):
     """An idempotency key, and a digest of the request that it came with."""
 
     key: str
     fingerprint: bytes
 
 
-@record(frozen=True, slots=True)
-class Submission:
+class Submission(Struct, frozen=True):
     """A checked submission body. `input` is the JSON text of its `input` value. `priority`: None where the
     body names no class. `ignored`: keys without meaning, such as `policy.executionTimeoutMs`. `traceparent`:
     from the header, not from the body. `saved`: the save of the job that this one is a replay of."""

@@ -12,14 +12,13 @@ a use: an endpoint that keeps a worker warm is deleted, too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from stoker.control.rules.limits import REPLAY_LIFE_S, TEMPORARY_LIFE_S, TEMPORARY_WARM_S
 from stoker.control.rules.types import Endpoint
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Struct, frozen=True):
     """The use of an endpoint, as far as it is known; times are seconds since the epoch. `worked_at`: when a
     worker was last at a job. `requested_at`: when a request to a load-balancing endpoint last came or ended;
     None for a queue endpoint."""

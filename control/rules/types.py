@@ -7,8 +7,10 @@ Plain frozen data; times are seconds since the epoch, durations name their unit.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from stoker.control.rules.access import ALL, Access
 from stoker.control.rules.job_states import TERMINAL, JobState
@@ -30,14 +32,13 @@ from stoker.wire.messages import (
     Saved,
     WorkerLimits,
 )
-from stoker.wire.records import record
+from stoker.wire.records import Hiding
 
 LOAD_BALANCER = "LOAD_BALANCER"
 """The type of an endpoint whose workers serve HTTP; the other type is QUEUE."""
 
 
-@record(frozen=True, slots=True)
-class EndpointVersion:
+class EndpointVersion(Struct, frozen=True):
     """The program that a worker runs: data, fixed once stored. Of a protocol worker `handler` is its
     command's folder; where there is an `image`, the worker is a container of it. `weights` are on the node
     before the worker starts."""
@@ -68,8 +69,7 @@ AS_MANY_AS_FIT = 1_000
 default."""
 
 
-@record(frozen=True, slots=True)
-class Replay:
+class Replay(Struct, frozen=True):
     """A job that is run again: `job`, on `node`. `endpoint`: the one whose keys may call the replay.
     `stop_after`: as in Assign. `stream`: the attempt with which the job's chunks are stored that its save
     covers; None where the replay goes on from none."""
@@ -81,8 +81,7 @@ class Replay:
     stream: int | None = None
 
 
-@record(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """An endpoint. `origin`: "file", declared in the configuration, or "api". `template` is the id of the
     template that the endpoint was made from, `api_key` that of the key that created it. `requested` holds the
     other fields of the request to the management API, to be returned again."""
@@ -110,17 +109,17 @@ class Endpoint:
     quota: Quota = UNBOUNDED
     api_key: str = ""
     keep_cases: bool = False
-    replay: Replay | None = field(init=False, compare=False, default=None)
-    """The replay that the endpoint was made for, if it was made for one."""
+    replay: Replay | None = None
+    """The replay that the endpoint was made for, if it was made for one: read from `requested`."""
 
-    rights: str = field(init=False, compare=False, default="")
+    rights: str = ""
     """The id of the endpoint whose keys may call this one: of a replay, that of its job."""
 
     def __post_init__(self) -> None:
         """Reads what each call asks for once."""
         found = self.requested.get("replay")
-        object.__setattr__(self, "replay", None if found is None else Replay(**found))
-        object.__setattr__(self, "rights", self.id if found is None else str(found["endpoint"]))
+        force_setattr(self, "replay", None if found is None else Replay(**found))
+        force_setattr(self, "rights", self.id if found is None else str(found["endpoint"]))
 
     @property
     def temporary(self) -> bool:
@@ -134,19 +133,19 @@ class Endpoint:
         return self.scaler_value if self.type == LOAD_BALANCER else None
 
 
-@record(frozen=True, slots=True)
-class Template:
+class Template(Hiding, frozen=True):
     """The fields that endpoints and pods are made from, named as in the management API."""
+
+    HIDDEN = ("fields",)
 
     id: str
     account: str
     name: str
-    fields: Mapping[str, Any] = field(repr=False)
+    fields: Mapping[str, Any]
     created_at: float = 0.0
 
 
-@record(frozen=True, slots=True)
-class JobView:
+class JobView(Struct, frozen=True):
     """A stored job as its caller may see it. `logs` are the last lines of an attempt that failed.
     `traceparent`: its parent in a trace; only in the view of a job that has just ended. `stream`: the attempt
     that its chunks are numbered by, an earlier one where the current attempt goes on from a save; 0 where it
@@ -172,17 +171,16 @@ class JobView:
     not_before: float = 0.0
     logs: tuple[str, ...] = ()
     traceparent: str | None = None
-    stream: int = field(default=0, compare=False)
-    ahead: int | None = field(default=None, compare=False)
-    expected_start: float | None = field(default=None, compare=False)
+    stream: int = 0
+    ahead: int | None = None
+    expected_start: float | None = None
 
     @property
     def ended(self) -> bool:
         return self.state in TERMINAL
 
 
-@record(frozen=True, slots=True)
-class NewJob:
+class NewJob(Struct, frozen=True):
     """A job that is to be stored. `api_key`: the id of the key that submitted it. `metered`: a quota counts
     the job. `traceparent`: the span that is the job's parent. `start_by`, `deadline`: moments at which it is
     ended, unless it was given to a worker, or had ended, by then. `saved`: a save of another job, from which
@@ -212,8 +210,7 @@ class NewJob:
     saved: Saved | None = None
 
 
-@record(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """Room for `free` more jobs of `endpoint` on one worker, held by one session of a node. `saves`: its
     agent can go on from a save."""
 
@@ -225,8 +222,7 @@ class Slot:
     saves: bool = True
 
 
-@record(frozen=True, slots=True)
-class Claimed:
+class Claimed(Struct, frozen=True):
     """A job that was just moved to IN_PROGRESS, with all that its Assign needs."""
 
     job: str
@@ -246,8 +242,7 @@ class Claimed:
     saved: Saved | None = None
 
 
-@record(frozen=True, slots=True)
-class UploadRight:
+class UploadRight(Struct, frozen=True):
     """The part of the object store that a node may use for an attempt: the endpoint names the prefix.
     `kept_keys`: the chunks which its save covers, of those that were asked for."""
 
@@ -257,8 +252,7 @@ class UploadRight:
     kept_keys: frozenset[str] = frozenset()
 
 
-@record(frozen=True, slots=True)
-class TracedAttempt:
+class TracedAttempt(Struct, frozen=True):
     """An attempt of a job with a parent in a trace, as its node reported its end. `end`: as in Outcome.
     `uploaded`: its output or files are in an object store."""
 
@@ -274,8 +268,7 @@ class TracedAttempt:
     uploaded: bool
 
 
-@record(frozen=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """A job whose row changed: its waiters are woken. `cancel` names an attempt that must stop.
 
     `view` is there when the job ended, as its caller may see it. `losers` are the object-key prefixes of
@@ -294,8 +287,7 @@ class Changed:
     traced: TracedAttempt | None = None
 
 
-@record(frozen=True, slots=True)
-class Submitted:
+class Submitted(Struct, frozen=True):
     """The result of a submission. `repeated`: the idempotency key was known, and `view` is the job of its
     first use."""
 
@@ -304,8 +296,7 @@ class Submitted:
     repeated: bool = False
 
 
-@record(frozen=True, slots=True)
-class EndpointHealth:
+class EndpointHealth(Struct, frozen=True):
     """The eleven counters of `/health`; `unhealthy_devices` are those on which no worker is placed, and why.
     `reason`: why workers are throttled, or what one waits for before it starts. `serves`: what the workers
     that are ready say that they run."""
@@ -326,8 +317,7 @@ class EndpointHealth:
     serves: tuple[str, ...] = ()
 
 
-@record(frozen=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """An amount that was added to the bill of an endpoint or a pod: `kind` says which."""
 
     kind: str
@@ -335,8 +325,7 @@ class Cost:
     nano_usd: int
 
 
-@record(frozen=True, slots=True)
-class ReportsApplied:
+class ReportsApplied(Struct, frozen=True):
     """The effects of a batch of reports: jobs that changed, and attempts that are stale and must stop.
 
     `chunks` are the attempts with something new for stream readers: a chunk, or a progress value. `orphans`
@@ -353,8 +342,7 @@ class ReportsApplied:
     delayed: tuple[AttemptKey, ...] = ()
 
 
-@record(frozen=True, slots=True)
-class Reconciled:
+class Reconciled(Struct, frozen=True):
     """The effects of a node's Hello: which of its attempts go on, which must stop, which jobs changed. The
     node may still report on the `assigned` ones."""
 
@@ -364,8 +352,7 @@ class Reconciled:
     assigned: Mapping[AttemptKey, AssignedAttempt] = field(default_factory=dict)
 
 
-@record(frozen=True, slots=True)
-class QueueSample:
+class QueueSample(Struct, frozen=True):
     """A sample of one endpoint's queue. `low` are the waiting jobs of low priority, not counted in `queued`,
     and `urgent` those of `queued` that are urgent. Of all but the low ones, the job that waits longest does
     so since `waiting_since`, which lies ahead while all back off.
@@ -379,8 +366,7 @@ class QueueSample:
     urgent: int = 0
 
 
-@record(frozen=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True):
     """An endpoint's living jobs. `exact` is False where counting stopped at its limit."""
 
     queued: int = 0
@@ -388,8 +374,7 @@ class Counted:
     exact: bool = True
 
 
-@record(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """The records of an endpoint that are wanted, newest first. `before`: the cursor of an earlier page.
     `since` and `until`: when they were submitted, in seconds since the epoch. `error`: a part of why they
     ended."""
@@ -404,16 +389,14 @@ class Listing:
     error: str | None = None
 
 
-@record(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """A page of an endpoint's records. `cursor` is where the next page begins; None where there is none."""
 
     views: tuple[JobView, ...]
     cursor: int | None = None
 
 
-@record(frozen=True, slots=True)
-class UploadedFile:
+class UploadedFile(Struct, frozen=True):
     """A caller's file in the object store: a URL to be named in inputs, until `expires_at`."""
 
     url: str
@@ -422,8 +405,7 @@ class UploadedFile:
     expires_at: float
 
 
-@record(frozen=True, slots=True)
-class Delivery:
+class Delivery(Struct, frozen=True):
     """A webhook that is due: the job's record as it was when it ended, and its input. `id` stays the same.
     `whose`: the caller of its job, and the host that receives it."""
 
@@ -436,8 +418,7 @@ class Delivery:
     input_ref: Ref | None
 
 
-@record(frozen=True, slots=True)
-class KeyRecord:
+class KeyRecord(Struct, frozen=True):
     """A key or join token as it is listed; its secret half is known to its owner only.
 
     `uses_left`: of a join token, how many nodes may still join with it; None: any number. `priority`: the
@@ -458,8 +439,7 @@ class KeyRecord:
     priority: Priority | None = None
 
 
-@record(frozen=True, slots=True)
-class AuditLine:
+class AuditLine(Struct, frozen=True):
     """A line of the audit log. `status` is None where the service went away before it answered."""
 
     n: int

@@ -10,15 +10,16 @@ but no further worker or pod gets it until it has grown or something was removed
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.control.rules.placement import NodeRoom
 
 GB = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Volume:
+class Volume(Struct, frozen=True):
     """A network volume. `used_bytes` is what a node measured at `measured_at`; None before that. Times are in
     seconds since the epoch."""
 

@@ -23,15 +23,16 @@ fewer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import ceil
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 UNMEASURED_START_S = 10.0
 """What a start is taken to last until one was measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleSample:
+class ScaleSample(Struct, frozen=True):
     """A sample of an endpoint. Times are seconds.
 
     `idle_for` holds, per idle worker, for how long it has been idle; `starting_for`, per starting one, for
@@ -62,8 +63,7 @@ class ScaleSample:
         return sum(self.slots) / len(self.slots) if self.slots else self.concurrency
 
 
-@dataclass(frozen=True, slots=True)
-class ScalePolicy:
+class ScalePolicy(Struct, frozen=True):
     workers_min: int
     workers_max: int
     idle_timeout_s: float
@@ -72,8 +72,7 @@ class ScalePolicy:
     spread: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleMemory:
+class ScaleMemory(Struct, frozen=True):
     """Jobs begun until this window began, and in the one before: how often they came of late. `late_since`:
     since when some job or other has waited too long while no worker was starting; None: none does. `needed`:
     the most workers that demand asked for in this window, and in the one before."""
@@ -86,8 +85,7 @@ class ScaleMemory:
     needed_before: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleDecision:
+class ScaleDecision(Struct, frozen=True):
     workers: int
     why: str
 

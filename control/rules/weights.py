@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from stoker.wire.messages.weights import AVAILABLE, HELD, MOST, ROOM, SIZES, LockedWeights
 from stoker.wire.sizes import in_words
 
@@ -31,8 +33,7 @@ class Standing:
     occupied: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class HeldWeights:
+class HeldWeights(Struct, frozen=True):
     """An entry that a node holds. `digest` is that of its contents; `size_bytes` is None where its node does
     not report it."""
 

@@ -13,7 +13,9 @@ which another node has a place, and leaves the others to their agent, which trie
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from stoker.control.rules.placement import NodeRoom
 
@@ -28,16 +30,14 @@ KEPT_S = 2 * LONGEST_S
 REASON_MOST = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Struct, frozen=True):
     """A version of an endpoint."""
 
     endpoint: str
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Avoided:
+class Avoided(Struct, frozen=True):
     """A node that is avoided for a version. `times`: how often in a row; `until`, in the caller's seconds."""
 
     version: Version
@@ -52,8 +52,7 @@ class Avoided:
         return f"is avoided after {self.times} failed {'try' if self.times == 1 else 'tries'}: {self.why}"
 
 
-@dataclass(slots=True)
-class Avoidance:
+class Avoidance(Struct):
     """All that is avoided. A worker counts once, however often it is noted."""
 
     _avoided: dict[tuple[Version, str], Avoided] = field(default_factory=dict)

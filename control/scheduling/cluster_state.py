@@ -14,8 +14,9 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
+
+from msgspec import Struct, field
 
 from stoker.control.rules.nodes import disk
 from stoker.control.rules.nodes.ways import Reach
@@ -27,7 +28,6 @@ from stoker.control.rules.types import Endpoint, Slot
 from stoker.control.scheduling import spots
 from stoker.control.scheduling.placed import PlacedPod, PlacedWorker, stale
 from stoker.wire.messages import AttemptKey, Device, DeviceSample
-from stoker.wire.records import record
 
 NEWEST = 0.2
 """The weight of the newest in an average: after ten others, a tenth of what was first is left."""
@@ -35,8 +35,7 @@ LAST = -1.0
 """In place of the time when a worker was used: it comes last among equals, until it is used again."""
 
 
-@dataclass(slots=True)
-class Throughput:
+class Throughput(Struct):
     """The speed of an endpoint, as far as this process has seen. `begun`: jobs that were given to workers.
     `job_s`: how long a job holds its slot; `run_s`: how long its handler runs. Seconds are averages, and None
     until there was a job; of those that held a slot, `ended` have ended."""
@@ -54,8 +53,7 @@ def averaged(before: float | None, seconds: float) -> float:
     return newest if before is None else before + NEWEST * (newest - before)
 
 
-@dataclass(slots=True)
-class NodeState:
+class NodeState(Struct):
     """A connected node. `draining`: its agent announced that it is about to stop. `drained`: an operator
     allows nothing new there. `reach`: how its http workers are reached. `jobs_ahead`, `saves` and
     `yields` are those of its Hello."""
@@ -325,8 +323,7 @@ class ClusterState:
             worker.last_used = LAST
 
 
-@record(frozen=True, slots=True)
-class NodeLoad:
+class NodeLoad(Struct, frozen=True):
     """All jobs that a node has, of any endpoint, and how many devices carry them: its GPUs, or its CPU."""
 
     jobs: int = 0

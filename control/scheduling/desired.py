@@ -8,7 +8,8 @@ No node hears of a worker before it is stored that it was given it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from stoker.control.auth.secret_references import Filled
 from stoker.control.rules.nodes.validation import AssignedWorker

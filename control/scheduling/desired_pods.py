@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from stoker.control.auth.secret_references import Filled, SecretValues, UnknownSecret
 from stoker.control.config.settings import PlaneSettings
@@ -109,8 +110,7 @@ class DesiredVolumes:
         return next((one.gone for one in self.of_node(node) if one.volume == volume), None)
 
 
-@dataclass(frozen=True, slots=True)
-class DesiredState:
+class DesiredState(Struct, frozen=True):
     """The desired state that management changes and scheduling reads."""
 
     secrets: SecretValues

@@ -8,7 +8,8 @@ it cannot run.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from stoker.control.rules.placement import NodeRoom
 from stoker.control.rules.weights import standing

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.queueing.ahead import PATIENCE_S, takes_ahead
 from stoker.control.rules.types import Endpoint
 from stoker.wire.messages import AttemptKey, Price, StartStage, WorkerSpec
-from stoker.wire.records import record
 
 
-@dataclass(slots=True)
-class PlacedWorker:
+class PlacedWorker(Struct):
     """A worker on a node. `spec` is None for a worker that a node holds and this process did not ask for.
     `concurrency`: how many jobs the worker takes at once; as its endpoint allows, until the worker has
     reported its own number. `needs`: what it was placed by; a whole device, where this process does not know.
@@ -85,8 +84,7 @@ class PlacedWorker:
         return self.state == "unhealthy" and self.was_ready
 
 
-@record(frozen=True, slots=True)
-class PlacedPod:
+class PlacedPod(Struct, frozen=True):
     """A pod's hold on devices of its node. It lasts as long as the pod is placed there, connected or not."""
 
     pod: str

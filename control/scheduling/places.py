@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from stoker.control.rules import placement
 from stoker.control.rules.placement import NodeRoom, NoPlacement, Placement
@@ -18,8 +20,7 @@ VolumeRooms = Callable[[str, str, list[NodeRoom]], list[NodeRoom]]
 """Closes the rooms in which an account's volume cannot be had."""
 
 
-@dataclass(slots=True)
-class Places:
+class Places(Struct):
     """The places for new workers. `clock` gives the time by which nodes are avoided."""
 
     cluster: ClusterState

@@ -11,7 +11,8 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from stoker.control.rules.types import EndpointHealth, QueueSample
 from stoker.control.scheduling.cluster_state import ClusterState

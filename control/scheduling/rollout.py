@@ -19,15 +19,15 @@ It starts and stops nothing; `control.scheduling.worker_scaling` does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, inf
+
+from msgspec import Struct
 
 PARTS = 10
 """One in this many of the maximum of workers is replaced at a time; at least one."""
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutWorker:
+class RolloutWorker(Struct, frozen=True):
     """A worker of the endpoint. `new`: it runs the version that is wanted. `idle_for` counts seconds, of an
     idle one; `reason` says why it is unhealthy. `ill`: it served before it became unhealthy, so another may
     serve in its place; it keeps its place below the maximum until then."""
@@ -42,8 +42,7 @@ class RolloutWorker:
     ill: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutPlan:
+class RolloutPlan(Struct, frozen=True):
     """The steps to take now: how many workers of the new version to start (`start`), of them `lacking`
     because fewer serve than are wanted; which to stop, and which to `retire`, which get no more jobs.
     `failing`: why the new version does not start, if the old one stays for that reason."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from stoker.control.config.endpoints import Endpoints
 from stoker.control.scheduling.cluster_state import ClusterState
@@ -11,8 +11,7 @@ from stoker.control.scheduling.requests import Requests
 from stoker.control.scheduling.worker_scaling import WorkerScaling
 
 
-@dataclass(frozen=True, slots=True)
-class Scheduling:
+class Scheduling(Struct, frozen=True):
     """The scheduling of jobs: the endpoints, the workers of the cluster, the scaling of these, the dispatch
     of queued jobs, and the requests to http workers."""
 

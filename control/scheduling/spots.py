@@ -11,7 +11,8 @@ none has, they go there as any: a job that is lost there is tried again, and one
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from stoker.control.rules.placement import NodeRoom, Placement
 

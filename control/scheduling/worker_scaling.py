@@ -10,8 +10,10 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from random import Random
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from stoker.control.auth.secret_references import Filled, UnknownSecret
 from stoker.control.config.endpoints import Endpoints
@@ -38,8 +40,7 @@ VERSIONS = 3
 LOW_WAITS = "low priority: it starts no worker, and waits for one that other jobs start"
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(Struct):
     """The facts kept about an endpoint between two passes. `decision`: the last one, logged once; `reached`:
     workers that were wanted and came; `stuck`: why its newest version is not rolled out; `runs`: what its
     last versions run."""

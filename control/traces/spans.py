@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from msgspec import Struct
+
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import JobView, TracedAttempt
 from stoker.control.traces.traceparent import Traceparent
-from stoker.wire.records import record
 
 
-@record(frozen=True, slots=True)
-class TraceSpan:
+class TraceSpan(Struct, frozen=True):
     """A span: its ids, its parent's id ("" for the first one of a trace), and its times in seconds since the
     epoch. `served`: it answers a request. `failed`: as its reader would call it."""
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 
-from stoker.wire.records import record
+from msgspec import Struct
 
 _FORM = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _SAMPLED = 1
 
 
-@record(frozen=True, slots=True)
-class Traceparent:
+class Traceparent(Struct, frozen=True):
     """A span: its own id and its trace's, in hexadecimal digits. `sampled`: its trace is recorded."""
 
     trace: str

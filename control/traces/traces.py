@@ -10,19 +10,19 @@ import secrets
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
+from msgspec import Struct
+
 from stoker.control.rules.types import Changed, Claimed, NewJob
 from stoker.control.traces import spans
 from stoker.control.traces.spans import TraceSpan
 from stoker.control.traces.traceparent import Traceparent, parse_traceparent
-from stoker.wire.records import record
 
 HEADER = b"traceparent"
 _READS = ("GET", "HEAD", "OPTIONS")
 FAILED_STATUS = 500
 
 
-@record(frozen=True, slots=True)
-class TracedRequest:
+class TracedRequest(Struct, frozen=True):
     """A request that is being answered. `parent`: its caller's span, or ""."""
 
     own: Traceparent

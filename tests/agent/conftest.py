@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.agent.host.storage.source_folders import SourceFolders
 from stoker.agent.host.storage.volume_watch import NoVolumes, VolumeFolders

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from msgspec.structs import replace
 
 from stoker.cli.agent.controls import ConnectionOptions, Controls, NodeCredential
 from stoker.cli.control.process import run_control
@@ -47,7 +48,9 @@ def _control_checks(files: TlsFiles, folder: Path) -> None:
 
 def _agent_checks(files: TlsFiles, folder: Path) -> None:
     options = ConnectionOptions("192.0.2.1:1", folder, tls_ca=files.client_ca)
-    Controls(replace(options, tls_cert=files.cert, tls_key=files.key), NodeCredential(folder, "jt"))
+    Controls(
+        dataclasses.replace(options, tls_cert=files.cert, tls_key=files.key), NodeCredential(folder, "jt")
+    )
 
 
 @pytest.mark.parametrize("check", [_control_checks, _agent_checks])
@@ -122,7 +125,9 @@ async def test_a_certificate_that_has_expired_or_will_soon_is_a_warning(
 
     no_folder = tmp_path / "cert.pem"  # what ends control's start right after its look at the files
     options = ControlOptions(no_folder, None, "127.0.0.1", 0, "127.0.0.1", 0)
-    options = replace(options, tls_cert=files.cert, tls_key=files.key, tls_client_ca=files.client_ca)
+    options = dataclasses.replace(
+        options, tls_cert=files.cert, tls_key=files.key, tls_client_ca=files.client_ca
+    )
     with pytest.raises(CliError, match="cannot be made"):
         await run_control(options, {})
     assert_logged(caplog, both[::-1])

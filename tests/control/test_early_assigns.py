@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from stoker.control.errors import Unavailable, UncertainCommit
 from stoker.control.rules.submissions import Once

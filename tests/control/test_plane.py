@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.control.errors import InvalidInput, NotFound, Unauthorized, Unavailable
 from stoker.control.rules.job_states import JobState

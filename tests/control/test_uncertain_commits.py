@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.control import store
 from stoker.control.errors import UncertainCommit

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from stoker.agent.interfaces import Objects
 from stoker.agent.jobs.uploads.objects import S3Objects, config_of
@@ -45,7 +46,7 @@ def own(config: ObjectStoreConfig) -> Grant:
 @pytest.fixture
 def grant(own: Grant) -> Grant:
     """To the platform's store: each request is signed."""
-    return dataclasses.replace(own, access_id="", access_secret="")
+    return structs.replace(own, access_id="", access_secret="")
 
 
 class Signs:
@@ -117,12 +118,12 @@ async def test_nothing_is_written_outside_the_prefix(objects: Objects, grant: Gr
 
 async def test_a_grant_without_a_prefix_grants_nothing(objects: Objects, grant: Grant) -> None:
     with pytest.raises(ObjectStoreRefused, match="outside the prefix"):
-        await objects.put_bytes(dataclasses.replace(grant, prefix=""), "anything", b"x", "text/plain")
+        await objects.put_bytes(structs.replace(grant, prefix=""), "anything", b"x", "text/plain")
 
 
 async def test_reading_outside_the_prefix_is_allowed(objects: Objects, grant: Grant) -> None:
     """A spilled input lies beside the attempts' prefixes."""
-    wider = dataclasses.replace(grant, prefix="echo/")
+    wider = structs.replace(grant, prefix="echo/")
     ref = await objects.put_bytes(wider, "echo/job-1/input.json", b"{}", "application/json")
     assert await objects.get(grant, ref) == b"{}"
 
@@ -132,7 +133,7 @@ async def test_what_is_missing_or_altered_is_reported(objects: Objects, grant: G
         await objects.get(grant, Ref(f"{PREFIX}never", 1, ""))
     ref = await objects.put_bytes(grant, f"{PREFIX}a", b"12345", "text/plain")
     with pytest.raises(ObjectDamaged):
-        await objects.get(grant, dataclasses.replace(ref, sha256="0" * 64))
+        await objects.get(grant, structs.replace(ref, sha256="0" * 64))
 
 
 async def test_urls_name_the_public_endpoint(objects: Objects, grant: Grant) -> None:
@@ -143,7 +144,7 @@ async def test_urls_name_the_public_endpoint(objects: Objects, grant: Grant) -> 
 
 
 async def test_urls_of_a_callers_bucket_name_what_the_caller_named(objects: Objects, own: Grant) -> None:
-    (inner,) = await objects.urls(dataclasses.replace(own, public_endpoint=""), [f"{PREFIX}0-a.png"])
+    (inner,) = await objects.urls(structs.replace(own, public_endpoint=""), [f"{PREFIX}0-a.png"])
     assert inner.startswith(f"{own.endpoint_url}/{own.bucket}/")
 
 
@@ -241,11 +242,11 @@ async def test_one_client_serves_all_grants_to_the_same_store(own: Grant) -> Non
 
     objects, fd = S3Objects(Nobody(), open_store=open_store), memory(b"x")
     for attempt in range(5):
-        another = dataclasses.replace(own, prefix=f"echo/job-{attempt}/1/")
+        another = structs.replace(own, prefix=f"echo/job-{attempt}/1/")
         await objects.put_file(another, f"{another.prefix}a", fd, "text/plain", "a")
     assert len(opened) == 1
     for other in range(20):  # more than are kept: the first ones are closed, and opened again when needed
-        await objects.urls(dataclasses.replace(own, access_id=f"other-{other}"), ["a"])
+        await objects.urls(structs.replace(own, access_id=f"other-{other}"), ["a"])
     await objects.put_file(own, f"{PREFIX}a", fd, "text/plain", "a")
     os.close(fd)
     assert len(opened) == 22
@@ -254,8 +255,8 @@ async def test_one_client_serves_all_grants_to_the_same_store(own: Grant) -> Non
 
 async def test_a_wrong_secret_is_refused_and_a_missing_store_is_down(own: Grant) -> None:
     objects, fd = S3Objects(Nobody()), memory(b"x")
-    wrong = dataclasses.replace(own, access_secret="wrong")
-    nowhere = dataclasses.replace(own, endpoint_url="http://127.0.0.1:1")
+    wrong = structs.replace(own, access_secret="wrong")
+    nowhere = structs.replace(own, endpoint_url="http://127.0.0.1:1")
     with pytest.raises(ObjectStoreRefused):
         await objects.put_file(wrong, f"{PREFIX}a", fd, "text/plain", "a")
     with pytest.raises(ObjectStoreDown):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from stoker.control.errors import ControlError, NotFound, Unavailable
 from stoker.control.jobs.artifacts import Artifacts, S3Artifacts, as_control_error
@@ -51,7 +52,7 @@ async def test_what_is_gone_is_not_found(artifacts: Artifacts) -> None:
 async def test_what_was_altered_is_an_error(artifacts: Artifacts) -> None:
     ref = await artifacts.put_bytes("e/j/input.json", b"{}")
     with pytest.raises(ControlError, match="altered"):
-        await artifacts.get(dataclasses.replace(ref, sha256="0" * 64))
+        await artifacts.get(structs.replace(ref, sha256="0" * 64))
 
 
 async def test_the_losers_prefix_goes_and_the_winners_stays(artifacts: Artifacts) -> None:
@@ -90,7 +91,7 @@ async def test_a_prefix_that_is_none_is_not_deleted(artifacts: Artifacts, prefix
 async def test_a_grant_names_one_prefix_and_holds_no_credentials(
     artifacts: Artifacts, config: ObjectStoreConfig
 ) -> None:
-    grant = dataclasses.replace(artifacts.grant, prefix="e/j/1/")
+    grant = structs.replace(artifacts.grant, prefix="e/j/1/")
     where = (config.endpoint_url, config.public_endpoint, config.region, config.bucket)
     assert grant == Grant(*where, "e/j/1/", access_id="", access_secret="")
     assert grant.signed
@@ -125,7 +126,7 @@ async def test_memory_is_shared_with_an_agents_fake() -> None:
     control = MemoryArtifacts()
     agent = FakeObjects(control.blobs)
     ref = await control.put_bytes("e/j/input.json", b"{}")
-    assert await agent.get(dataclasses.replace(control.grant, prefix="e/j/1/"), ref) == b"{}"
+    assert await agent.get(structs.replace(control.grant, prefix="e/j/1/"), ref) == b"{}"
     control.down = True
     with pytest.raises(Unavailable):
         await control.get(ref)

@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from stoker.agent.jobs.uploads import objects as agent_objects
 from stoker.agent.jobs.uploads.objects import S3Objects
@@ -328,7 +329,7 @@ async def test_a_bucket_is_tried_once_and_its_files_go_to_the_region_that_was_le
     (tmp_path / "a").write_bytes(b"file")
     with regional_s3() as serves:
         for attempt in range(3):
-            another = dataclasses.replace(grant_of(serves), prefix=f"e/job-{attempt}/1/")
+            another = structs.replace(grant_of(serves), prefix=f"e/job-{attempt}/1/")
             await objects.try_bucket(another)
         assert len(serves.seen) == 3  # refused, tried, dropped
         with (tmp_path / "a").open() as file:

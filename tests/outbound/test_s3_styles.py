@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from stoker.agent.jobs.uploads.objects import S3Objects
 from stoker.agent.jobs.uploads.signing_requests import SigningRequests
@@ -162,7 +163,7 @@ async def test_it_is_found_out_once_for_all_that_write_there(by_host: ObjectStor
     with tempfile.TemporaryFile() as file:
         await objects.put_file(grant, "e/one", file.fileno(), "text/plain", "one")
     assert len(opened[0].connections.open_styles) == 2
-    other = dataclasses.replace(grant, access_id="somebody-else")
+    other = structs.replace(grant, access_id="somebody-else")
     with tempfile.TemporaryFile() as file, pytest.raises(ObjectStoreRefused):
         await objects.put_file(other, "e/two", file.fileno(), "text/plain", "two")
     assert [style.virtual for style in opened[1].connections.open_styles] == [True]

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from msgspec import structs
 
 from stoker.agent.jobs.uploads.objects import S3Objects
 from stoker.control.jobs.artifacts import S3Artifacts
@@ -99,8 +100,8 @@ async def objects(control: Control) -> AsyncIterator[S3Objects]:
 @pytest.fixture
 def grant(control: Control) -> Grant:
     """As it travels in an Assign."""
-    issued = dataclasses.replace(control.artifacts.grant, prefix=PREFIX)
-    return dataclasses.replace(issued, account="default", job="job-1", attempt=2)
+    issued = structs.replace(control.artifacts.grant, prefix=PREFIX)
+    return structs.replace(issued, account="default", job="job-1", attempt=2)
 
 
 def memory(data: bytes) -> int:
@@ -113,7 +114,7 @@ def memory(data: bytes) -> int:
 
 
 def test_a_grant_holds_no_credentials(grant: Grant, config: ObjectStoreConfig) -> None:
-    held = str(dataclasses.asdict(grant))
+    held = str(structs.asdict(grant))
     assert config.access_secret not in held
     assert config.access_id not in held
     assert (grant.access_id, grant.access_secret) == ("", "")
@@ -180,7 +181,7 @@ def test_control_signs_no_key_that_is_not_one_name_below_the_prefix(verb: str, k
     wanted = Wanted(verb, key, 1, sha256="0" * 64, upload="u", part=1)
     output = refusal(SignAsk(1, "job-1", 2, (wanted,)), UploadRight("echo", INPUT))
     assert output == f"key {key!r} is not a name below {PREFIX}"
-    good = dataclasses.replace(wanted, key=f"{PREFIX}0-a.png")
+    good = structs.replace(wanted, key=f"{PREFIX}0-a.png")
     assert refusal(SignAsk(1, "job-1", 2, (good,)), UploadRight("echo", INPUT)) is None
     assert refusal(SignAsk(1, "job-1", 2, (good, wanted)), UploadRight("echo", INPUT)) == output
 

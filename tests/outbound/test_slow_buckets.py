@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
+from msgspec import structs
 
 from stoker.agent.jobs.uploads.objects import S3Objects
 from stoker.control.jobs.artifacts import sign
@@ -107,7 +107,7 @@ async def test_a_bucket_that_never_answers_holds_neither_another_account_nor_the
         waiting += await hanging(objects, own_bucket(other_url, "worse"))
         await other_requested.wait()
         for account in ("good", "bad"):  # also where the bucket of its own is the one that hangs
-            own = dataclasses.replace(grant, account=account)
+            own = structs.replace(grant, account=account)
             ref = await objects.put_bytes(own, f"{PREFIX}output.json", b"[1]", "application/json")
             assert await objects.get(own, ref) == b"[1]"
         assert not any(task.done() for task in waiting)
@@ -134,7 +134,7 @@ async def hang_on(
 
 async def put_somewhere(objects: S3Objects, config: ObjectStoreConfig, caller: Grant) -> None:
     """To a bucket of the caller's own, which works: the platform's, with its keys."""
-    good = dataclasses.replace(
+    good = structs.replace(
         caller,
         endpoint_url=config.endpoint_url,
         public_endpoint=config.endpoint_url,
@@ -161,7 +161,7 @@ async def test_eight_ports_that_drip_hold_no_other_key_or_endpoint_up_nor_the_pl
         waiting = await hang_on(objects, await silent(stack, drip), files)
         for key, name in others:
             await put_somewhere(objects, config, own_bucket("", "bad", key, name))
-        own = dataclasses.replace(grant, account="bad", key="their-key", endpoint="theirs")
+        own = structs.replace(grant, account="bad", key="their-key", endpoint="theirs")
         ref = await objects.put_bytes(own, f"{PREFIX}output.json", b"[1]", "application/json")
         assert await objects.get(own, ref) == b"[1]"
         assert not any(task.done() for task in waiting)

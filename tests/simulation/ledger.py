@@ -10,9 +10,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeAlias
+
+from msgspec.structs import replace
 
 from stoker.control.rules.billing import PriceList
 from stoker.control.store import USAGE_LIFE_S

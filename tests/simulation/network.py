@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from stoker.testing.memory_stream import MemoryStream, StreamEnd
 from stoker.wire.messages import FromAgent, FromControl, Outcome, Progress, Report

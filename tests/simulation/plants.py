@@ -10,8 +10,9 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from stoker.agent.jobs.attempts import attempt_machine, waiting
 from stoker.agent.jobs.attempts.attempts import Attempts

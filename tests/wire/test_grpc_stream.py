@@ -7,12 +7,12 @@ import logging
 import signal
 import socket
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 import pytest
+from msgspec.structs import replace
 
 from stoker.agent.link.grpc_stream import ConnectFailed, GrpcAgentStream, connect, stays_here
 from stoker.control.config.tls import NotLoopback, TlsFiles

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import typing
 from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from stoker.wire import messages
 
 KINDS = [
     kind
     for kind in vars(messages).values()
-    if isinstance(kind, type)
-    and dataclasses.is_dataclass(kind)
-    and kind.__module__.startswith(messages.__name__)
+    if isinstance(kind, type) and issubclass(kind, Struct) and kind.__module__.startswith(messages.__name__)
 ]
 # What the wire carries: text of any letters UTF-8 knows, numbers of the field's width.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -47,7 +45,7 @@ def value_of(name: str, hint: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(TEXT, TEXT, max_size=3)
     if arguments:
         return st.one_of([st.none() if a is type(None) else value_of(name, a) for a in arguments])
-    if dataclasses.is_dataclass(hint):
+    if issubclass(hint, Struct):
         return instances(hint)
     plain: dict[Any, st.SearchStrategy[Any]] = {
         str: TEXT,
@@ -62,4 +60,4 @@ def value_of(name: str, hint: Any) -> st.SearchStrategy[Any]:
 @functools.cache
 def instances(kind: Any) -> st.SearchStrategy[Any]:
     hints = typing.get_type_hints(kind)
-    return st.builds(kind, **{f.name: value_of(f.name, hints[f.name]) for f in dataclasses.fields(kind)})
+    return st.builds(kind, **{name: value_of(name, hints[name]) for name in kind.__struct_fields__})

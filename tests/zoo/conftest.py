@@ -10,13 +10,13 @@ import json
 import os
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from stoker.agent.host.process_tree.tree import AGENT_MARK, marked, process_table
 from stoker.agent.host.sandbox.isolation import Host

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import TypeAlias
 
+from msgspec import Struct, field
+
 from stoker.wire.messages.shared import AttemptKey, Device, DeviceSample, Ref
-from stoker.wire.records import record
+from stoker.wire.records import Hiding
 
 
-@record(frozen=True, slots=True)
-class StartStage:
+class StartStage(Struct, frozen=True):
     """A stage of a worker's start, from what it waited for until it was ready, and how long it took."""
 
     name: str
     took_ms: int
 
 
-@record(frozen=True, slots=True)
-class HeldWorker:
+class HeldWorker(Struct, frozen=True):
     """A worker that a node has. `waits_for` and `cold_start`: as in WorkerState."""
 
     worker: str
@@ -33,8 +32,7 @@ class HeldWorker:
     cold_start: tuple[StartStage, ...] = ()
 
 
-@record(frozen=True, slots=True)
-class HeldAttempt:
+class HeldAttempt(Struct, frozen=True):
     job: str
     attempt: int
     worker: str
@@ -45,8 +43,7 @@ class HeldAttempt:
         return AttemptKey(self.job, self.attempt)
 
 
-@record(frozen=True, slots=True)
-class HeldPod:
+class HeldPod(Struct, frozen=True):
     """A pod that a node has. `version` and `restarts` are those of the PodSpec that the container was made
     and last started for."""
 
@@ -56,35 +53,38 @@ class HeldPod:
     state: str
 
 
-@record(frozen=True, slots=True)
-class GatewayAddress:
+class GatewayAddress(Hiding, frozen=True):
     """The way for control on the same host to the http workers of a node: HTTP CONNECT to a worker's name at
     this port, with the token as bearer. The address is the one that the session comes from. `namespace`: the
     network namespace that the address is in (`wire.network_namespace`)."""
 
+    HIDDEN = ("token",)
+
     port: int
-    token: str = field(repr=False)
+    token: str
     namespace: str = ""
 
 
-@record(frozen=True, slots=True)
-class DirectGateway:
+class DirectGateway(Hiding, frozen=True):
     """The way for control on another host to the http workers of a node: as GatewayAddress, but over TLS,
     with this `certificate` (DER) and no other. `host` is an IP address; empty: the address that the session
     comes from."""
 
+    HIDDEN = ("token", "certificate")
+
     host: str
     port: int
-    token: str = field(repr=False)
-    certificate: bytes = field(repr=False)
+    token: str
+    certificate: bytes
 
 
-@record(frozen=True, slots=True)
-class Hello:
+class Hello(Hiding, frozen=True):
     """The first message of a session. `jobs_ahead`: how many jobs may lie ahead of a worker that runs one; of
     an agent that does not know of them none. `tunnels`: the agent opens a tunnel if Welcome asks for one.
     `saves`: an attempt here can go on from a save. `yields`: an attempt here can be asked to yield.
     `credential` is of a node that joins again, and proves that the id is its own."""
+
+    HIDDEN = ("credential",)
 
     protocol: int
     node: str
@@ -104,11 +104,10 @@ class Hello:
     tunnels: bool = False
     saves: bool = False
     yields: bool = False
-    credential: str = field(repr=False, default="")
+    credential: str = ""
 
 
-@record(frozen=True, slots=True)
-class Beat:
+class Beat(Struct, frozen=True):
     """The message that an agent is alive. `facts`: those of Hello that have changed since."""
 
     number: int
@@ -116,15 +115,13 @@ class Beat:
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
-@record(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     job: str
     attempt: int
     value: bytes
 
 
-@record(frozen=True, slots=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """A chunk of partial output. A chunk over 1 MB is the object `ref`, and `value` is empty."""
 
     job: str
@@ -134,24 +131,24 @@ class Chunk:
     ref: Ref | None = None
 
 
-@record(frozen=True, slots=True)
-class Save:
+class Save(Hiding, frozen=True):
     """The state from which a later attempt goes on; it covers the chunks before `upto`, which were reported
     before it. A save over 48 KiB is the object `ref`, and `state` is empty. Saves of an attempt are numbered
     by `n`. `content`: the image or the source that made the save, by digest; empty where that is not
     known."""
 
+    HIDDEN = ("state",)
+
     job: str
     attempt: int
     n: int
     upto: int
-    state: bytes = field(repr=False, default=b"")
+    state: bytes = b""
     ref: Ref | None = None
     content: str = ""
 
 
-@record(frozen=True, slots=True)
-class Uploading:
+class Uploading(Struct, frozen=True):
     """The handler has returned, and its results are being uploaded. `why`: the error of the last try, if
     any."""
 
@@ -160,16 +157,14 @@ class Uploading:
     why: str = ""
 
 
-@record(frozen=True, slots=True)
-class Released:
+class Released(Struct, frozen=True):
     """The attempt no longer holds a slot of its worker."""
 
     job: str
     attempt: int
 
 
-@record(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """A priced measurement: `quantity` in `unit`, and its price in billionths of a US dollar."""
 
     kind: str
@@ -178,18 +173,18 @@ class Span:
     nano_usd: int
 
 
-@record(frozen=True, slots=True)
-class Artifact:
+class Artifact(Struct, frozen=True):
     key: str
     size: int
     sha256: str
     media_type: str
 
 
-@record(frozen=True, slots=True)
-class Outcome:
+class Outcome(Hiding, frozen=True):
     """The outcome of an attempt. `save_gone`: the attempt failed before it began, since the save that it was
     to go on from cannot be had any more."""
+
+    HIDDEN = ("case",)
 
     job: str
     attempt: int
@@ -207,11 +202,10 @@ class Outcome:
     log_first: int = 0
     log_at_ms: tuple[int, ...] = ()
     save_gone: bool = False
-    case: bytes = field(repr=False, default=b"")
+    case: bytes = b""
 
 
-@record(frozen=True, slots=True)
-class WorkerState:
+class WorkerState(Struct, frozen=True):
     """The state of a worker. `slots`: how many attempts the worker takes at once now; None while unknown.
     `serves`: what the worker says that it runs. `waits_for`: what its node does before it starts the worker,
     as a sentence about the node; empty while it does nothing. `cold_start`: the stages of its start, in
@@ -229,8 +223,7 @@ class WorkerState:
     cold_start: tuple[StartStage, ...] = ()
 
 
-@record(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The agent could not take this Assign, or gives it back; the attempt is not counted. `at_once`: it needs
     no pause before it is assigned again: the node is about to leave, it only waited for its worker, or
     that is not ready, as was reported before."""
@@ -241,8 +234,7 @@ class Refused:
     at_once: bool = False
 
 
-@record(frozen=True, slots=True)
-class PortMapping:
+class PortMapping(Struct, frozen=True):
     """A port of a pod, and the host's port that is mapped to it."""
 
     private: int
@@ -250,8 +242,7 @@ class PortMapping:
     protocol: str
 
 
-@record(frozen=True, slots=True)
-class PodState:
+class PodState(Struct, frozen=True):
     """The state of a pod's container, from the engine. `version` and `restarts` are those of the PodSpec that
     this state answers."""
 
@@ -266,8 +257,7 @@ class PodState:
     log_tail: tuple[str, ...] = ()
 
 
-@record(frozen=True, slots=True)
-class VolumeUsed:
+class VolumeUsed(Struct, frozen=True):
     """The size of a network volume on this node. `gone`: its folder was removed, as requested."""
 
     volume: str
@@ -275,8 +265,7 @@ class VolumeUsed:
     gone: bool = False
 
 
-@record(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """A period in which a worker or a pod held its devices in one state. Control computes its cost. Periods
     of one owner do not overlap, and (owner, boot, n) identifies a period: one that is reported again is the
     same.
@@ -305,8 +294,7 @@ WANTED_MOST = 100
 """The most requests in one SignAsk."""
 
 
-@record(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """A request to the platform's object store that an agent wants signed.
 
     `verb`: put (an object of `size` bytes with this `sha256`), start (a multipart upload of one), part
@@ -325,8 +313,7 @@ class Wanted:
     part: int = 0
 
 
-@record(frozen=True, slots=True)
-class SignAsk:
+class SignAsk(Struct, frozen=True):
     """A request for signatures, answered by the SignAnswer of the same number, in the same session. Sending
     it twice has no effect."""
 
@@ -336,8 +323,7 @@ class SignAsk:
     wanted: tuple[Wanted, ...] = ()
 
 
-@record(frozen=True, slots=True)
-class KeptAsk:
+class KeptAsk(Struct, frozen=True):
     """A request for the chunks `first` to `upto` - 1 of a job, which the save of this attempt covers. It is
     answered by the KeptPage of the same number, in the same session. Sending it twice has no effect."""
 
@@ -363,14 +349,12 @@ ReportBody: TypeAlias = (
 )
 
 
-@record(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     number: int
     body: ReportBody
 
 
-@record(frozen=True, slots=True)
-class FromAgent:
+class FromAgent(Struct, frozen=True):
     hello: Hello | None = None
     beat: Beat | None = None
     reports: tuple[Report, ...] = ()

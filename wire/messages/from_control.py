@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from stoker.wire.messages.shared import AttemptKey, Ref
 from stoker.wire.messages.weights import LockedWeights
-from stoker.wire.records import record
+from stoker.wire.records import Hiding
 
 
-@record(frozen=True, slots=True)
-class Welcome:
+class Welcome(Struct, frozen=True):
     """The answer to a Hello that control accepts. `keep` and `stop`: the attempts of the Hello that go on,
     and those that must stop. `tunnel`: the agent shall open a tunnel. `saves`: this control takes saves; one
     from before there were any ends the session of an agent that reports one. `yields`: this control knows
@@ -30,13 +30,11 @@ class Welcome:
     kept: bool = False
 
 
-@record(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     reason: str
 
 
-@record(frozen=True, slots=True)
-class WorkerLimits:
+class WorkerLimits(Struct, frozen=True):
     """Limits of one worker with all its processes. None: the node's own limit, if it has one."""
 
     memory_bytes: int | None = None
@@ -45,16 +43,16 @@ class WorkerLimits:
     files: int | None = None
 
 
-@record(frozen=True, slots=True)
-class RegistryAuth:
+class RegistryAuth(Hiding, frozen=True):
     """The login that an image is pulled with. The password is never logged."""
 
+    HIDDEN = ("password",)
+
     username: str
-    password: str = field(repr=False, default="")
+    password: str = ""
 
 
-@record(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The files of a handler (`wire.source_archive`). `folder` is a path of control's host; the handler is in
     it, or is the folder. Without a `digest` control does not send them, and `refusal` says why."""
 
@@ -63,17 +61,17 @@ class Source:
     refusal: str = ""
 
 
-@record(frozen=True, slots=True)
-class SourceAnswer:
+class SourceAnswer(Hiding, frozen=True):
     """An archive of the source of this digest, or a `refusal`."""
 
+    HIDDEN = ("archive",)
+
     digest: str
-    archive: bytes = field(repr=False, default=b"")
+    archive: bytes = b""
     refusal: str = ""
 
 
-@record(frozen=True, slots=True)
-class WorkerSpec:
+class WorkerSpec(Hiding, frozen=True):
     """The specification of a worker. `kind` is "python", "protocol" or "http". Those of the latter two are
     `command`, started in the folder `handler`, or without one in the worker's home.
 
@@ -86,6 +84,8 @@ class WorkerSpec:
     node before the worker starts; an agent that does not know of them starts it without. `source` are the
     files of a handler; an agent that does not know of them takes `handler` for a path of its own host.
     """
+
+    HIDDEN = ("hidden",)
 
     worker: str
     endpoint: str
@@ -106,21 +106,19 @@ class WorkerSpec:
     max_growth_bytes: int | None = None
     share: float = 1.0
     entrypoint: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = field(repr=False, default=())
+    hidden: tuple[str, ...] = ()
     weights: tuple[LockedWeights, ...] = ()
     source: Source | None = None
 
 
-@record(frozen=True, slots=True)
-class PodPort:
+class PodPort(Struct, frozen=True):
     """A port of a pod. `protocol` is http, tcp or udp."""
 
     private: int
     protocol: str
 
 
-@record(frozen=True, slots=True)
-class PodSpec:
+class PodSpec(Hiding, frozen=True):
     """A container that runs for its user, not for jobs. `wish` is RUNNING, EXITED or TERMINATED. Pods that
     are not listed do not change.
 
@@ -129,6 +127,8 @@ class PodSpec:
     the pod has a volume of its own there, which lasts until the pod is TERMINATED. Byte sizes are limits, if
     the engine can enforce them.
     """
+
+    HIDDEN = ("hidden",)
 
     pod: str
     version: int
@@ -146,11 +146,10 @@ class PodSpec:
     volume: str = ""
     volume_path: str = "/workspace"
     volume_bytes: int | None = None
-    hidden: tuple[str, ...] = field(repr=False, default=())
+    hidden: tuple[str, ...] = ()
 
 
-@record(frozen=True, slots=True)
-class VolumeSpec:
+class VolumeSpec(Struct, frozen=True):
     """A network volume of this node, which the agent measures. `gone`: its folder must be removed."""
 
     volume: str
@@ -158,30 +157,28 @@ class VolumeSpec:
     gone: bool = False
 
 
-@record(frozen=True, slots=True)
-class Desired:
+class Desired(Struct, frozen=True):
     revision: int
     workers: tuple[WorkerSpec, ...] = ()
     pods: tuple[PodSpec, ...] = ()
     volumes: tuple[VolumeSpec, ...] = ()
 
 
-@record(frozen=True, slots=True)
-class Ack:
+class Ack(Struct, frozen=True):
     report: int
     beat: int = 0
 
 
-@record(frozen=True, slots=True)
-class Signed:
+class Signed(Hiding, frozen=True):
     """A signed request: anybody may send it, with these headers, until it expires. It is never logged."""
 
-    url: str = field(repr=False)
+    HIDDEN = ("url",)
+
+    url: str
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-@record(frozen=True, slots=True)
-class SignAnswer:
+class SignAnswer(Struct, frozen=True):
     """The signed requests in the order of the SignAsk; or why nothing is signed, and whether to ask again."""
 
     number: int
@@ -190,20 +187,20 @@ class SignAnswer:
     signed: tuple[Signed, ...] = ()
 
 
-@record(frozen=True, slots=True)
-class KeptPage:
+class KeptPage(Hiding, frozen=True):
     """The chunks that a KeptAsk begins with, at least one: `values` of 4 MiB together, or the object `ref` of
     the first one. Or why there are none, and whether to ask again."""
+
+    HIDDEN = ("values",)
 
     number: int
     refusal: str = ""
     retryable: bool = False
-    values: tuple[bytes, ...] = field(repr=False, default=())
+    values: tuple[bytes, ...] = ()
     ref: Ref | None = None
 
 
-@record(frozen=True, slots=True)
-class Grant:
+class Grant(Hiding, frozen=True):
     """The right to write below one prefix of one bucket, for one attempt of an account's job.
 
     For a caller's own bucket, it contains the caller's credentials, which are never logged. For the
@@ -211,13 +208,15 @@ class Grant:
     submitted the job: waits are shared by it, and by the endpoint.
     """
 
+    HIDDEN = ("access_secret",)
+
     endpoint_url: str
     public_endpoint: str
     region: str
     bucket: str
     prefix: str
     access_id: str
-    access_secret: str = field(repr=False, default="")
+    access_secret: str = ""
     guarded: bool = False
     account: str = ""
     job: str = ""
@@ -230,28 +229,27 @@ class Grant:
         return not self.access_id
 
 
-@record(frozen=True, slots=True)
-class Price:
+class Price(Struct, frozen=True):
     """The price of one unit of `metric`, which the handler measures, in billionths of a US dollar."""
 
     metric: str
     nano_usd: int
 
 
-@record(frozen=True, slots=True)
-class Saved:
+class Saved(Hiding, frozen=True):
     """The save that an attempt goes on from: its `state`, or the object `ref`. `upto`: how many chunks of the
     job are kept. `content`: the image or the source that made it, by digest; empty where any may go on from
     the save."""
 
+    HIDDEN = ("state",)
+
     upto: int
-    state: bytes = field(repr=False, default=b"")
+    state: bytes = b""
     ref: Ref | None = None
     content: str = ""
 
 
-@record(frozen=True, slots=True)
-class Assign:
+class Assign(Struct, frozen=True):
     """The assignment of an attempt to a worker. `private_inputs`: the handler may fetch inputs from private
     addresses. `traceparent`: the span that is the parent of what the handler does; empty where the job is in
     no trace. `saved`: None for an attempt that begins anew. `keeps_case`: if the job fails, its case is kept,
@@ -275,15 +273,13 @@ class Assign:
     stop_after: int = 0
 
 
-@record(frozen=True, slots=True)
-class Cancel:
+class Cancel(Struct, frozen=True):
     job: str
     attempt: int
     reason: str
 
 
-@record(frozen=True, slots=True)
-class Yield:
+class Yield(Struct, frozen=True):
     """A request to an attempt to give up its place at its next save. One that does not save runs on.
     `reason` ends the sentence "yielded: …"."""
 
@@ -292,8 +288,7 @@ class Yield:
     reason: str
 
 
-@record(frozen=True, slots=True)
-class CertificateAnswer:
+class CertificateAnswer(Struct, frozen=True):
     """The certificate of a node, and all authorities that the node must trust from now on (PEM); or a
     `refusal`."""
 
@@ -302,10 +297,11 @@ class CertificateAnswer:
     refusal: str = ""
 
 
-@record(frozen=True, slots=True)
-class FromControl:
+class FromControl(Hiding, frozen=True):
     """A message of control to an agent. `credential` answers a Hello with a join token, alone or with a
     certificate: the node reconnects with them."""
+
+    HIDDEN = ("credential",)
 
     welcome: Welcome | None = None
     refusal: Refusal | None = None
@@ -315,7 +311,7 @@ class FromControl:
     cancels: tuple[Cancel, ...] = ()
     stopping: bool = False
     answers: tuple[SignAnswer, ...] = ()
-    credential: str | None = field(default=None, repr=False)
+    credential: str | None = None
     sources: tuple[SourceAnswer, ...] = ()
     yields: tuple[Yield, ...] = ()
     certificate: CertificateAnswer | None = None

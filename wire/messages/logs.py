@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from stoker.wire.messages.shared import AttemptKey
 
 
-@dataclass(frozen=True, slots=True)
-class StreamHello:
+class StreamHello(Struct, frozen=True):
     """The opener of a further stream: the node, and the number of its session."""
 
     node: str
@@ -20,8 +19,7 @@ def log_of_worker(worker: str) -> AttemptKey:
     return AttemptKey(worker, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class LogLines:
+class LogLines(Struct, frozen=True):
     """Lines of one attempt or worker, counted from 0. `first` is the number of the first line; a gap before
     it means lines were left out. `over`: no more lines follow; `more`: others wait to be sent. `at_ms`: when
     each line was printed, since the epoch; empty where that is not known."""
@@ -40,6 +38,5 @@ class LogLines:
         return AttemptKey(self.job, self.attempt)
 
 
-@dataclass(frozen=True, slots=True)
-class LogWanted:
+class LogWanted(Struct, frozen=True):
     attempts: tuple[AttemptKey, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stoker.wire.records import record
+from msgspec import Struct
 
 PROTOCOL = 1
 """This side's protocol version. Control accepts it and the one before."""
@@ -28,8 +28,7 @@ def accepts_protocol(theirs: int, ours: int = PROTOCOL) -> bool:
     return theirs >= 1 and ours - 1 <= theirs <= ours
 
 
-@record(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """A GPU, a part of one, or the processor. `unified_memory`: a GPU without memory of its own, which uses
     that of the host; `memory_total` is the host's then."""
 
@@ -43,8 +42,7 @@ class Device:
     unified_memory: bool = False
 
 
-@record(frozen=True, slots=True)
-class DeviceSample:
+class DeviceSample(Struct, frozen=True):
     """A sample of a device, in bytes, percent, degrees Celsius and watts. None: the driver does not report
     it.
 
@@ -60,14 +58,12 @@ class DeviceSample:
     ill: str = ""
 
 
-@record(frozen=True, slots=True)
-class AttemptKey:
+class AttemptKey(Struct, frozen=True):
     job: str
     attempt: int
 
 
-@record(frozen=True, slots=True)
-class Ref:
+class Ref(Struct, frozen=True):
     """The object that holds a payload over 1 MB, or a save over 48 KiB."""
 
     key: str

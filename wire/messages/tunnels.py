@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from stoker.wire.messages.logs import StreamHello
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A piece of one connection's traffic. `event` is "open", "close", "reset" or empty; `data` is what comes
     next; `taken_bytes`: the reader took so many more, so the other end may send as many."""
 
@@ -18,7 +17,6 @@ class Piece:
     taken_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TunnelPieces:
+class TunnelPieces(Struct, frozen=True):
     hello: StreamHello | None = None
     pieces: tuple[Piece, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from stoker.wire.records import record
+from msgspec import Struct
 
 UNKNOWN = "unknown"
 """Stands for a digest that the lock file does not have yet."""
@@ -20,8 +20,7 @@ each of them has, in the same order; how many bytes it can fetch without removin
 removes all that no worker uses; how many it could hold at most."""
 
 
-@record(frozen=True, slots=True)
-class WeightsFile:
+class WeightsFile(Struct, frozen=True):
     """A file of weights. `path` is below the entry's folder. `sha256` is empty while it is unknown. A file
     from another repository than its entry's names that, with its `name` there and its `commit`."""
 
@@ -33,8 +32,7 @@ class WeightsFile:
     commit: str = ""
 
 
-@record(frozen=True, slots=True)
-class LockedWeights:
+class LockedWeights(Struct, frozen=True):
     """An entry of a lock file. `source` is `huggingface:OWNER/NAME`, at `commit`, or `folder`: in no
     repository."""
 

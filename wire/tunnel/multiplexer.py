@@ -15,8 +15,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from stoker.wire.messages import Piece
 
@@ -38,19 +39,16 @@ class TooManyConnections(Exception):
     """The tunnel has CONNECTIONS_MAX."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     connection: int
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(Struct, frozen=True):
     """Nothing follows, and nothing that is written is read any more. `reset`: what was received may be
     incomplete."""
 
@@ -61,8 +59,7 @@ class Closed:
 Event: TypeAlias = Opened | Received | Closed
 
 
-@dataclass(slots=True)
-class _Connection:
+class _Connection(Struct):
     """The state of one connection. `room`: what the other end's reader takes still. `expected`: what this
     end's reader takes still, of that it has not acknowledged yet with `taken`."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pynvml as nvml
+from msgspec import Struct
 
 from stoker.agent.host.devices.cpu_device import host_memory
 from stoker.agent.host.devices.health import Answered, DeviceReading, Lost, Missed
@@ -31,8 +31,7 @@ _NOT_REPORTED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """A GPU or a MIG device. `whole` is the handle of the whole GPU, `part` the number of a MIG device's
     instance. `lost`: why it could not be opened."""
 

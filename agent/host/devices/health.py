@@ -16,8 +16,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from stoker.wire.messages import DeviceSample
 
@@ -59,8 +61,7 @@ GPUs, which workers with one device do not use."""
 # ---- observations -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """A reading was answered. What the driver does not report is None.
 
     uncorrected    the memory errors over the device's life
@@ -75,30 +76,26 @@ class Answered:
     action: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Missed:
+class Missed(Struct, frozen=True):
     """A reading was not answered in time, or failed for a reason that need not be the device."""
 
     why: str = "no answer in time"
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """The driver reports that the device is lost, or cannot be used before a reset."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Xid:
+class Xid(Struct, frozen=True):
     number: int
 
 
 Observation: TypeAlias = Answered | Missed | Lost | Xid
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceReading:
+class DeviceReading(Struct, frozen=True):
     """A reading of a device: the measurements, and what the driver reports of its health."""
 
     sample: DeviceSample
@@ -108,16 +105,14 @@ class DeviceReading:
 # ---- the decision -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceProblem:
+class DeviceProblem(Struct, frozen=True):
     """The problem of a device. `spare`: the jobs that run on the device may finish."""
 
     why: str
     spare: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceHealth:
+class DeviceHealth(Struct, frozen=True):
     """The health of one device.
 
     missed     the readings in a row without an answer; `why` is the reason of the last one

@@ -22,7 +22,8 @@ seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -31,8 +32,7 @@ LEVEL_TOLERANCE = GIB
 RETURN_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryGate:
+class MemoryGate(Struct, frozen=True):
     """The gate of one device.
 
     baseline  None if the driver does not report it: then nothing is checked
@@ -78,8 +78,7 @@ def measured(gate: MemoryGate, at: float, used_bytes: int | None) -> MemoryGate:
     return replace(gate, used_bytes=used_bytes, late=gate.late or at - gate.since >= RETURN_S)
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Struct, frozen=True):
     """The level of one worker. `stopped`: a job of it was stopped, so later measurements do not raise the
     level."""
 

@@ -23,8 +23,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from stoker.agent.alarm import loop_time
 from stoker.agent.host.devices import health as device_health
@@ -45,8 +47,7 @@ UNREAPED_S = 10.0
 W = TypeVar("W", bound=DeviceWorker)
 
 
-@dataclass(slots=True)
-class _Watched:
+class _Watched(Struct):
     """The watched state of one device. `on_it` are the workers with a process on the device. `returning`: its
     memory is being measured."""
 

@@ -12,9 +12,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from stoker.agent.host.logs.tail import LINE_MAX, WATCHED, Line, last_writing
 
@@ -99,8 +100,7 @@ class EngineLog:
             await asyncio.sleep(AGAIN_S)
 
 
-@dataclass(frozen=True, slots=True)
-class FollowedLog:
+class FollowedLog(Struct, frozen=True):
     """The log of a pod that may be followed, and the secrets that no line may show."""
 
     log: EngineLog

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stoker.wire.records import record
+from msgspec import Struct
 
 LINE_MAX = 8192
 KEPT = 100
@@ -106,8 +106,7 @@ class LogTail:
         return tuple(_text(line) for _, line in self.kept)[-KEPT:]
 
 
-@record(frozen=True, slots=True)
-class TailListener:
+class TailListener(Struct, frozen=True):
     """The view of a log tail from the line `begin` on. It may be made and used after the worker's death,
     too."""
 

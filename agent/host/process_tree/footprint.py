@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
+
+class Footprint(Struct, frozen=True):
     """Bytes that a worker holds: its processes of the host's memory, and of its device's. None: unknown."""
 
     host: int | None = None

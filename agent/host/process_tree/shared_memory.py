@@ -16,8 +16,9 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 SHM = "/dev/shm"  # read, not written to
 SEGMENTS = Path("/proc/sysvipc/shm")
@@ -26,8 +27,7 @@ _SHARED = (b"/memfd:", b"/dev/shm/", b"/dev/zero (deleted)", b"/SYSV")
 _SEGMENT = b"/SYSV"
 
 
-@dataclass(frozen=True, slots=True)
-class HiddenMemory:
+class HiddenMemory(Struct, frozen=True):
     """The bytes of files by device and inode, of whole folders by device, and of segments by id."""
 
     files: dict[tuple[int, int], int]

@@ -25,7 +25,8 @@ import select
 import signal
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 WORKER_MARK = "STOKER_WORKER"
 AGENT_MARK = "STOKER_AGENT"
@@ -38,8 +39,7 @@ LEFT_MS = 2000
 """How long each process that an earlier agent left may take to die."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeenProcess:
+class SeenProcess(Struct, frozen=True):
     """A process. `start` distinguishes two processes that had the same pid."""
 
     pid: int
@@ -49,8 +49,7 @@ class SeenProcess:
     zombie: bool
 
 
-@dataclass(slots=True)
-class ProcessFamily:
+class ProcessFamily(Struct):
     """The processes of a worker, as far as they are known between looks.
 
     uid        its user, if no other worker has that user

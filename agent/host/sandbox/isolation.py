@@ -27,8 +27,9 @@ SandboxPlan, which the worker's first program applies to itself (`stoker.worker.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from stoker.agent.host.storage.volumes import MOUNT_POINT, group
 from stoker.wire.messages import WorkerLimits, WorkerSpec
@@ -47,8 +48,7 @@ SHARED_UMASK = 0o002
 """The umask of workers that share a volume by its group."""
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """Facts of the host.
 
     no_…    why a measure cannot be used; "" if it can
@@ -88,8 +88,7 @@ class Host:
         return wanted and not self.no_bubblewrap
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxPaths:
+class SandboxPaths(Struct, frozen=True):
     """The folder that the worker starts in, those that it may write to, and those in /tmp that it must see,
     although it has a /tmp of its own."""
 
@@ -98,16 +97,14 @@ class SandboxPaths:
     readable: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True):
     """A folder that the worker sees at `target`."""
 
     source: str
     target: str = MOUNT_POINT
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxPlan:
+class SandboxPlan(Struct, frozen=True):
     """The isolation of a worker, as decided before it is started.
 
     wrapper  a command that runs the worker's command

@@ -10,9 +10,10 @@ import os
 import resource
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from stoker.agent.host.process_tree.cgroups import Cgroups
 from stoker.agent.host.sandbox.isolation import Host, Mount, Sandbox, SandboxPaths, SandboxPlan, User, decide

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from stoker.agent.interfaces import Inputs, Objects, Scratch
 from stoker.agent.jobs.inputs.kept_requests import KeptRequests
 from stoker.agent.jobs.reports.reports import Reports
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptContext:
+class AttemptContext(Struct, frozen=True):
     """The context of attempts. `kept` requests chunks from control that saves cover; `spawn` runs a coroutine
     in the agent's task group."""
 

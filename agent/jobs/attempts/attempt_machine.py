@@ -34,8 +34,9 @@ outlive its process: uploading and reporting need none.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeAlias, assert_never
+
+from msgspec.structs import replace
 
 from stoker.agent.jobs.attempts.events import (
     COMPLETED,

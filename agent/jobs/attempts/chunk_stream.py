@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from stoker.agent.alarm import Alarm
 from stoker.agent.interfaces import Objects
@@ -25,8 +26,7 @@ from stoker.wire.object_keys import chunk_key, save_key
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A chunk, or a save that covers the chunks before `upto`. `n`: its number among those of its kind.
     `content`: the content of the program that made a save."""
 
@@ -46,8 +46,7 @@ class Piece:
         return Chunk(key.job, key.attempt, self.n, body, ref)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamContext:
+class StreamContext(Struct, frozen=True, kw_only=True):
     """The context of a stream of chunks. `on_taken`: the sender of this large piece may go on. `hold`:
     whether to stop reading its worker."""
 

@@ -17,8 +17,10 @@ commands.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.agent.jobs.attempts.attempt_machine import wait_after
 from stoker.agent.jobs.attempts.events import Backlog
@@ -26,8 +28,7 @@ from stoker.agent.jobs.attempts.events import Backlog
 HOLD_MAX = 8_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedChunk:
+class QueuedChunk(Struct, frozen=True):
     """A chunk that waits for those before it. `large`: it is uploaded to the object store, and its report
     refers to it. `save`: it is a save, which is ordered among the chunks."""
 
@@ -37,8 +38,7 @@ class QueuedChunk:
     save: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkQueue:
+class ChunkQueue(Struct, frozen=True):
     """The queue of an attempt's chunks, in their order. `untaken` are the numbers of large chunks whose
     sender still waits."""
 
@@ -51,41 +51,35 @@ class ChunkQueue:
 # ---- events ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Produced:
+class Produced(Struct, frozen=True):
     at: float
     chunk: QueuedChunk
 
 
-@dataclass(frozen=True, slots=True)
-class Uploaded:
+class Uploaded(Struct, frozen=True):
     """The first that waits is in the object store."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class UploadFailed:
+class UploadFailed(Struct, frozen=True):
     at: float
     retryable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictFixed:
+class VerdictFixed(Struct, frozen=True):
     """No chunk that is produced from now on counts, so no sender waits."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Abandon:
+class Abandon(Struct, frozen=True):
     """The chunks that wait are dropped."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     at: float
 
 
@@ -94,27 +88,23 @@ Event: TypeAlias = Produced | Uploaded | UploadFailed | VerdictFixed | Abandon |
 # ---- commands -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ReportChunk:
+class ReportChunk(Struct, frozen=True):
     """The command to report the first chunk that waits, and to drop its body."""
 
     chunk: QueuedChunk
 
 
-@dataclass(frozen=True, slots=True)
-class Upload:
+class Upload(Struct, frozen=True):
     chunk: QueuedChunk
 
 
-@dataclass(frozen=True, slots=True)
-class DropSave:
+class DropSave(Struct, frozen=True):
     """The command to drop save `n`, which a newer one has replaced."""
 
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """The command to let the sender of chunk `n` go on."""
 
     n: int

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from msgspec import Struct
+
 from stoker.wire.messages import End
-from stoker.wire.records import record
 
 Backlog = Literal["", "moving", "stuck"]
 """Chunks of the stream that are not reported yet: none; being stored; or the object store has just failed."""
 
 
-@record(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The decision on how an attempt ends. `given_back`: its job goes back to the queue, and the attempt is
     not counted. `at_once`: the job can be assigned again without a pause. `save_gone`: its save cannot be had
     any more."""
@@ -34,42 +34,36 @@ COMPLETED = Verdict("completed")
 # ---- events ------------------------------------------------------------------------------------
 
 
-@record(frozen=True, slots=True)
-class RoomAhead:
+class RoomAhead(Struct, frozen=True):
     """The event that the attempt's run may be sent to its worker's socket, behind the run of another."""
 
     at: float
 
 
-@record(frozen=True, slots=True)
-class Next:
+class Next(Struct, frozen=True):
     """The one before it has left their worker."""
 
     at: float
 
 
-@record(frozen=True, slots=True)
-class Withdrawn:
+class Withdrawn(Struct, frozen=True):
     """The event that the worker had not begun the run in its socket, and will not."""
 
     at: float
 
 
-@record(frozen=True, slots=True)
-class HandBack:
+class HandBack(Struct, frozen=True):
     """The event that the attempt is not to wait for its worker any more."""
 
     at: float
     why: str
 
 
-@record(frozen=True, slots=True)
-class Fetched:
+class Fetched(Struct, frozen=True):
     at: float
 
 
-@record(frozen=True, slots=True)
-class FetchFailed:
+class FetchFailed(Struct, frozen=True):
     """The event that an input, or a save, could not be fetched. `retryable`: another attempt may have it.
     `save_gone`: it is the save, and no attempt can have it."""
 
@@ -79,15 +73,13 @@ class FetchFailed:
     save_gone: bool = False
 
 
-@record(frozen=True, slots=True)
-class Begun:
+class Begun(Struct, frozen=True):
     """The handler has the job only now, so its execution time starts here."""
 
     at: float
 
 
-@record(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """The handler returned. `upload`: files, or an output too large for a message, must be uploaded."""
 
     at: float
@@ -95,16 +87,14 @@ class Done:
     backlog: Backlog = ""
 
 
-@record(frozen=True, slots=True)
-class HandlerFailed:
+class HandlerFailed(Struct, frozen=True):
     at: float
     error: str
     retryable: bool
     backlog: Backlog = ""
 
 
-@record(frozen=True, slots=True)
-class AskedToYield:
+class AskedToYield(Struct, frozen=True):
     """The event that the attempt is to give up its place: at once if it has not begun, else at its next
     save."""
 
@@ -112,8 +102,7 @@ class AskedToYield:
     why: str
 
 
-@record(frozen=True, slots=True)
-class Yielded:
+class Yielded(Struct, frozen=True):
     """The handler saved, and gave up its place."""
 
     at: float
@@ -121,30 +110,26 @@ class Yielded:
     backlog: Backlog = ""
 
 
-@record(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """The event that ends the attempt with this verdict: a cancel, a refused file, the agent's shutdown."""
 
     at: float
     verdict: Verdict
 
 
-@record(frozen=True, slots=True)
-class LeaseLost:
+class LeaseLost(Struct, frozen=True):
     """The node may no longer run its attempts. Those that have left their worker go on."""
 
     at: float
 
 
-@record(frozen=True, slots=True)
-class Dropped:
+class Dropped(Struct, frozen=True):
     """The event that control needs neither the work nor its reports."""
 
     at: float
 
 
-@record(frozen=True, slots=True)
-class WorkerGone:
+class WorkerGone(Struct, frozen=True):
     """The process was reaped. `planned`: the agent ended it for another reason than this attempt."""
 
     at: float
@@ -153,15 +138,13 @@ class WorkerGone:
     backlog: Backlog = ""
 
 
-@record(frozen=True, slots=True)
-class ChunksUploaded:
+class ChunksUploaded(Struct, frozen=True):
     """The event that no chunk of the stream waits any more."""
 
     at: float
 
 
-@record(frozen=True, slots=True)
-class ChunkFailed:
+class ChunkFailed(Struct, frozen=True):
     """A chunk could not be uploaded. Unless this is `retryable`, all that wait are dropped."""
 
     at: float
@@ -169,25 +152,21 @@ class ChunkFailed:
     retryable: bool
 
 
-@record(frozen=True, slots=True)
-class Uploaded:
+class Uploaded(Struct, frozen=True):
     at: float
 
 
-@record(frozen=True, slots=True)
-class UploadFailed:
+class UploadFailed(Struct, frozen=True):
     at: float
     error: str
     retryable: bool
 
 
-@record(frozen=True, slots=True)
-class Acked:
+class Acked(Struct, frozen=True):
     at: float
 
 
-@record(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     at: float
 
 
@@ -219,87 +198,71 @@ Event: TypeAlias = (
 # ---- commands -----------------------------------------------------------------------------------
 
 
-@record(frozen=True, slots=True)
-class Fetch:
+class Fetch(Struct, frozen=True):
     pass
 
 
-@record(frozen=True, slots=True)
-class SendRun:
+class SendRun(Struct, frozen=True):
     """The command to send the attempt's run: the attempt begins."""
 
 
-@record(frozen=True, slots=True)
-class SendAhead:
+class SendAhead(Struct, frozen=True):
     """The command to put the attempt's run into the worker's socket; the attempt does not begin."""
 
 
-@record(frozen=True, slots=True)
-class Begin:
+class Begin(Struct, frozen=True):
     """The command to begin the attempt, whose run was sent ahead."""
 
 
-@record(frozen=True, slots=True)
-class Withdraw:
+class Withdraw(Struct, frozen=True):
     """The command to take back what is in the worker's socket. Runs that the worker has not begun are
     `Withdrawn`."""
 
 
-@record(frozen=True, slots=True)
-class SendCancel:
+class SendCancel(Struct, frozen=True):
     reason: str
 
 
-@record(frozen=True, slots=True)
-class SendYield:
+class SendYield(Struct, frozen=True):
     reason: str
 
 
-@record(frozen=True, slots=True)
-class TerminateWorker:
+class TerminateWorker(Struct, frozen=True):
     why: str
 
 
-@record(frozen=True, slots=True)
-class ReleaseSlot:
+class ReleaseSlot(Struct, frozen=True):
     """The command to free the attempt's slot, or its position behind the one that runs, and to remove its
     scratch folder."""
 
 
-@record(frozen=True, slots=True)
-class ReportUploading:
+class ReportUploading(Struct, frozen=True):
     """The command to tell control that the slot is free and the upload begun."""
 
 
-@record(frozen=True, slots=True)
-class ReportDelay:
+class ReportDelay(Struct, frozen=True):
     """The command to tell control why the upload is late."""
 
     why: str
 
 
-@record(frozen=True, slots=True)
-class Upload:
+class Upload(Struct, frozen=True):
     pass
 
 
-@record(frozen=True, slots=True)
-class StopTransfer:
+class StopTransfer(Struct, frozen=True):
     """The command to stop the transfer; chunks that wait are dropped."""
 
 
-@record(frozen=True, slots=True)
-class ReportOutcome:
+class ReportOutcome(Struct, frozen=True):
     verdict: Verdict
 
 
-@record(frozen=True, slots=True)
-class ReportReleased:
+class ReportReleased(Struct, frozen=True):
     pass
 
 
-@record(frozen=True, slots=True)
-class Forget:
+class Forget(Struct, frozen=True):
     """The command to forget the attempt. `reports`: its reports in the outbox, too."""
 
     reports: bool = False

@@ -16,7 +16,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from stoker.agent.host.logs import attempt_log
 from stoker.agent.host.logs.engine_log import EngineLog, FollowedLog
@@ -35,8 +36,7 @@ AGAIN_S = 1.0
 Lines = Sequence[Line]
 
 
-@dataclass(slots=True)
-class _Followed:
+class _Followed(Struct):
     """The log of a followed attempt or worker. `own` leaves out the lines of other jobs. `position` is the
     next line's in `printed`, `number` the one that it is sent with; they differ where lines were left out.
     `awaited`: the next message is sent even without lines."""

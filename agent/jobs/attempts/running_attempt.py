@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from stoker.agent.alarm import Alarm
 from stoker.agent.host.logs import attempt_log
@@ -35,8 +36,7 @@ DEVICE_MS = "device_ms"
 NANO = 1_000_000_000
 
 
-@dataclass(slots=True)
-class RunningAttempt:
+class RunningAttempt(Struct):
     """Times are in seconds of the loop's clock. `output_with_error` is what the handler returned together
     with its error. `ran_with_others`: others ran on the worker when its device's context was lost. `unclean`
     is what a stopped job left in its device's memory; None until that was measured. `chunk_count` is how

@@ -12,7 +12,7 @@ one is uploaded, the newest waits (`agent.jobs.attempts.chunks`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from stoker.agent.jobs.attempts.events import Verdict
 from stoker.agent.jobs.attempts.states import Cancelling, Flushing, Over, Reporting, State, Terminating
@@ -27,8 +27,7 @@ _ROUNDING = 1.0
 offered again in its time is reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class SavePace:
+class SavePace(Struct, frozen=True):
     """The bytes that were left at a time, in seconds."""
 
     left: float = BURST_BYTES

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from stoker.agent.jobs.attempts.events import Dropped, HandBack, LeaseLost, Stop, Verdict
-from stoker.wire.records import record
 
 
-@record(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """The state of an attempt whose worker runs another: this attempt is next, or behind the next. It is not
     begun: `timeout_s` is counted from when it runs.
 
@@ -24,8 +24,7 @@ class Waiting:
     end: Stop | LeaseLost | Dropped | HandBack | None = None
 
 
-@record(frozen=True, slots=True)
-class Fetching:
+class Fetching(Struct, frozen=True):
     """The state of an attempt whose input is being fetched, or the caller's bucket tried; it holds a slot.
     `timeout_s` is counted from when it runs."""
 
@@ -33,30 +32,26 @@ class Fetching:
     timeout_s: float
 
 
-@record(frozen=True, slots=True)
-class Running:
+class Running(Struct, frozen=True):
     started: float
     deadline: float
     ttl_at: float
 
 
-@record(frozen=True, slots=True)
-class Cancelling:
+class Cancelling(Struct, frozen=True):
     """The cancel frame is sent. A verdict of None: nothing is to be reported."""
 
     term_at: float
     verdict: Verdict | None
 
 
-@record(frozen=True, slots=True)
-class Terminating:
+class Terminating(Struct, frozen=True):
     """The state of an attempt whose worker is being ended by signals."""
 
     verdict: Verdict | None
 
 
-@record(frozen=True, slots=True)
-class Uploading:
+class Uploading(Struct, frozen=True):
     """The handler is done and the slot free. The ttl still counts, executionTimeout does not."""
 
     ttl_at: float
@@ -65,8 +60,7 @@ class Uploading:
     last_error: str = ""
 
 
-@record(frozen=True, slots=True)
-class Flushing:
+class Flushing(Struct, frozen=True):
     """The handler is done, the slot free, and chunks of the stream wait to be reported before the verdict.
 
     `until` is the ttl of a completed attempt; `upload`: whether its result is uploaded next.
@@ -78,15 +72,13 @@ class Flushing:
     last_error: str = ""
 
 
-@record(frozen=True, slots=True)
-class Reporting:
+class Reporting(Struct, frozen=True):
     """The outcome is in the outbox."""
 
     verdict: Verdict
 
 
-@record(frozen=True, slots=True)
-class Over:
+class Over(Struct, frozen=True):
     """Nothing is left to do."""
 
 

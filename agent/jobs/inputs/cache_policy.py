@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 FRESH_MAX_S = 86_400.0
 URLS_MAX = 10_000
@@ -27,8 +28,7 @@ _VALIDATOR_MAX = 1024
 _MAX_AGE = re.compile(r'max-age="?(\d{1,18})"?\Z')
 
 
-@dataclass(frozen=True, slots=True)
-class KnownUrl:
+class KnownUrl(Struct, frozen=True):
     """The facts that are stored about a URL. `source` is the digest of the address that answered, after
     redirects. `asked_at` is when the URL was last fetched or revalidated."""
 
@@ -41,14 +41,12 @@ class KnownUrl:
     fresh_until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(Struct, frozen=True):
     size: int
     used_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class CacheDecision:
+class CacheDecision(Struct, frozen=True):
     """The decision about a stored input: `serve` the stored content, `revalidate` it with these headers, or
     `fetch` it."""
 

@@ -12,8 +12,9 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from stoker.agent.interfaces import FetchedInput, InputRefused, InputRequest, Inputs
 from stoker.agent.worker_frames import Fetch, Kept

@@ -21,9 +21,11 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from stoker.agent.jobs.inputs import cache_policy
 from stoker.agent.jobs.inputs.cache_policy import Content, KnownUrl
@@ -39,8 +41,7 @@ _LOOKS = 3
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class FileStatus:
+class FileStatus(Struct, frozen=True):
     """The status of a file. Every write to the file changes it."""
 
     inode: int

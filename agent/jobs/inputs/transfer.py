@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from stoker.agent.interfaces import FetchedInput, InputRefused
 from stoker.outbound.errors import TooLarge
@@ -23,8 +24,7 @@ ROOM_STEP = 16 << 20
 """How many bytes arrive before the free disk space is checked again."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenContent:
+class OpenContent(Struct, frozen=True):
     """A complete content as an open file. Its owner closes it."""
 
     fd: int
@@ -42,8 +42,7 @@ class OpenContent:
         return FetchedInput(again, self.size, self.sha256)
 
 
-@dataclass(eq=False, slots=True)
-class _Waiter:
+class _Waiter(Struct, eq=False):
     most_bytes: int
     result: asyncio.Future[InputRefused | None]
 

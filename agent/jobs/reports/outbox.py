@@ -15,7 +15,9 @@ Pure: no clock, no disk, no stream. The shell is `agent.jobs.reports.reports`; t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.wire.messages import (
     AttemptKey,
@@ -33,7 +35,6 @@ from stoker.wire.messages import (
     VolumeUsed,
     WorkerState,
 )
-from stoker.wire.records import record
 
 BATCH_BYTES = 200 * 1024
 """One message on the wire is at most 256 KiB; a single larger report is cut into fragments there."""
@@ -49,8 +50,7 @@ DISK_BYTES_PER_S = 8 * 1024 * 1024
 _OVERHEAD = 160
 
 
-@record(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """A report in the outbox. `size`: about how many bytes it takes on the wire."""
 
     number: int
@@ -59,8 +59,7 @@ class Item:
     body: ReportBody
 
 
-@record(frozen=True, slots=True)
-class PendingProgress:
+class PendingProgress(Struct, frozen=True):
     """An attempt's progress: `value` waits to leave, not before `due`; None: nothing waits."""
 
     key: AttemptKey
@@ -68,8 +67,7 @@ class PendingProgress:
     value: bytes | None
 
 
-@record(frozen=True, slots=True)
-class Outbox:
+class Outbox(Struct, frozen=True):
     """Several are made for each job, most of them without `replace`: it costs more than all the rest.
 
     `sent` is the highest number sent on this connection, `ever_sent` on any, `saved` the highest on disk.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import dataclasses
 import hashlib
 import itertools
 import json
@@ -21,6 +20,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from stoker.agent.errors import OutboxUnusable
 from stoker.wire.messages import Artifact, Chunk, Outcome, Ref, Refused, ReportBody, Save, Span, Usage
@@ -113,12 +114,9 @@ def decode(data: bytes) -> list[ReportBody]:
 
 
 def _packed(body: ReportBody) -> dict[str, Any]:
-    fields = dataclasses.asdict(body)
+    fields: dict[str, Any] = to_builtins(body)  # bytes become Base64
     if isinstance(body, Outcome) and not body.case:
         del fields["case"]  # an agent from before there were cases reads the others
-    for name in ("output", "value", "state", "case"):
-        if isinstance(fields.get(name), bytes):
-            fields[name] = base64.b64encode(fields[name]).decode()
     if isinstance(body, Usage):
         return {"kind": "usage", "span": fields}  # apart: it has a kind of its own
     kinds: dict[type[Any], str] = {Chunk: "chunk", Save: "save", Refused: "refused"}

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from stoker.agent.interfaces import Objects
 from stoker.agent.jobs.uploads import outputs
 from stoker.outbound.errors import OutboundError
 from stoker.wire.messages import Artifact, Grant, Ref
 from stoker.wire.object_keys import artifact_key, output_key
-from stoker.wire.records import record
 
 OUTPUT_MAX = 1_000_000
 """The largest output in bytes that is part of the job's record; a larger one is put into the object store."""
@@ -24,8 +24,7 @@ FETCH_FIRST_S = 0.2
 FETCH_LONGEST_S = 10.0
 
 
-@record(frozen=True, slots=True)
-class HandedFile:
+class HandedFile(Struct, frozen=True):
     """A file that a handler handed over, checked and open. The owner of this object closes it."""
 
     n: int
@@ -38,8 +37,7 @@ class HandedFile:
         os.close(self.fd)
 
 
-@dataclass(slots=True)
-class Payload:
+class Payload(Struct):
     """The result that an attempt delivers. `uploaded` holds the files that are in the store already."""
 
     output: bytes | None = None

@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.agent.jobs.uploads.store_calls import Calls
 from stoker.outbound.errors import OutboundError
@@ -29,8 +31,7 @@ class Signer(Protocol):
     async def sign(self, grant: Grant, wanted: Sequence[Wanted]) -> tuple[Signed, ...]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(Struct, frozen=True):
     """A file to upload; `stopped` returns whether the upload must stop."""
 
     fd: int

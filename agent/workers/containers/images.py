@@ -14,9 +14,10 @@ import asyncio
 import json
 import logging
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from stoker.agent.workers.containers.engine import ContainerEngine
 from stoker.agent.workers.containers.errors import EngineError, NotThere
@@ -25,8 +26,7 @@ from stoker.wire.messages import RegistryAuth, WorkerSpec
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class WantedImage:
+class WantedImage(Struct, frozen=True):
     """The image of one version of its `owner`, such as "endpoint e1" or "pod p1"."""
 
     owner: str

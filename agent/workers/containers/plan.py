@@ -20,8 +20,10 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.agent.host.storage.volumes import MOUNT_POINT, VOLUME_PATH
 from stoker.agent.workers.processes.exit_reasons import describe_exit
@@ -43,8 +45,7 @@ DOCKER_WITH_CDI = 25
 PODMAN_WITH_CDI = 4
 
 
-@dataclass(frozen=True, slots=True)
-class EngineFacts:
+class EngineFacts(Struct, frozen=True):
     """The facts about the container engine.
 
     cdi        whether devices can be requested by CDI name
@@ -63,8 +64,7 @@ class EngineFacts:
         return f"{self.name} {self.version}" if self.name else f"none: {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerLimits:
+class ContainerLimits(Struct, frozen=True):
     """The limits of each container; None means no limit. `nproc` is set to what the host allows, because
     podman's default of a million processes may exceed it."""
 
@@ -87,8 +87,7 @@ class ContainerLimits:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class HostPaths:
+class HostPaths(Struct, frozen=True):
     """Paths on the engine's host, but for `scratch`, which is the agent's path of `scratch_source`. `volume`
     and `weights` are empty if the endpoint has none."""
 
@@ -103,15 +102,13 @@ class HostPaths:
     weights: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(Struct, frozen=True):
     source: str
     target: str
     read_only: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerPlan:
+class ContainerPlan(Struct, frozen=True):
     """A container, independent of the engine. None means the image's own value. `devices` are CDI names.
 
     network      "bridge", or "host" for the node's own
@@ -239,8 +236,7 @@ def cdi_name(uuid: str) -> str:
 # -- its end
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerExit:
+class ContainerExit(Struct, frozen=True):
     """The end of a container, as the engine reports it."""
 
     code: int

@@ -22,9 +22,10 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.logs.tail import LogPipe, LogTail, log_pipe
@@ -57,8 +58,7 @@ SIGNALS_S = 10.0
 """How long pending signals are waited for: podman never answers one whose container was removed meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(Struct, frozen=True):
     """The container to run: `plan` takes the id of its image. `folder` holds the socket for its frames. If
     its program is called inside its own network, `on_network` is called with that."""
 

@@ -14,8 +14,10 @@ import logging
 import os
 import secrets
 import shutil
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 import stoker
 from stoker.agent.errors import SpawnFailed
@@ -40,8 +42,7 @@ CLOSE_S = 20.0
 """How long the agent's end waits for an engine that hangs."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostFolder:
+class HostFolder(Struct, frozen=True):
     """A folder of the agent, `inside`, and the path of the same folder on the engine's host, `outside`."""
 
     inside: Path
@@ -51,8 +52,7 @@ class HostFolder:
         return str(self.outside / inside.relative_to(self.inside))
 
 
-@dataclass(frozen=True, slots=True)
-class HostFolders:
+class HostFolders(Struct, frozen=True):
     """The agent's folders that are mounted into containers: its data folder, and those of volumes and weights
     where it has them."""
 

@@ -15,8 +15,10 @@ every kind of worker.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 START_EVERY_S = 0.1
 """Between probes of a worker that is not ready yet: a caller may wait for it."""
@@ -29,8 +31,7 @@ MISSING_S = 30.0
 _MISSING = (404, 405)
 
 
-@dataclass(frozen=True, slots=True)
-class Initialising:
+class Initialising(Struct, frozen=True):
     """The state of a worker that was not ready yet. `missing_since`: since when every probe found that the
     path does not exist."""
 
@@ -39,30 +40,26 @@ class Initialising:
     probing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Healthy:
+class Healthy(Struct, frozen=True):
     next_at: float
     probing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Unhealthy:
+class Unhealthy(Struct, frozen=True):
     since: float
     next_at: float
     why: str
     probing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
+class Replaced(Struct, frozen=True):
     """The state of a worker whose end was ordered; nothing more follows."""
 
 
 State: TypeAlias = Initialising | Healthy | Unhealthy | Replaced
 
 
-@dataclass(frozen=True, slots=True)
-class Probed:
+class Probed(Struct, frozen=True):
     """The event that a probe has ended. `status` is None where there was no response; `why` is the reason."""
 
     at: float
@@ -71,28 +68,24 @@ class Probed:
     path: str = "/ping"
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     at: float
 
 
 Event: TypeAlias = Probed | Tick
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Announce:
+class Announce(Struct, frozen=True):
     """The worker is in rotation from now on (`why` is empty), or out of it."""
 
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(Struct, frozen=True):
     why: str
 
 

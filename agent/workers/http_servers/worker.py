@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from stoker.agent.alarm import Alarm, loop_time
 from stoker.agent.errors import SpawnFailed

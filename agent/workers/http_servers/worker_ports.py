@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from stoker.agent.host.free_ports import HostPorts
 from stoker.agent.host.own_network import OwnNetwork
@@ -13,8 +14,7 @@ from stoker.agent.workers.http_servers.listeners import Listeners
 from stoker.agent.workers.http_servers.port_filter import PortFilter
 
 
-@dataclass(slots=True)
-class _Ports:
+class _Ports(Struct):
     """The ports of one worker. `opening` is what each connection begins with. `network` is the worker's, if
     it has one of its own. `when_idle` is set once the worker takes no new ones."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
+
+from msgspec import Struct, field
 
 from stoker.agent.alarm import loop_time
 from stoker.agent.errors import SpawnFailed
@@ -26,8 +27,7 @@ WAITING_MOST = 8
 """Attempts that wait for one worker. Control gives it no more."""
 
 
-@dataclass(slots=True)
-class ProcessLife:
+class ProcessLife(Struct):
     """The life of one process of a worker. `device`: the first of those that it uses. `recycling`: None where
     the endpoint limits neither its jobs nor its growth. `jobs` have ended on it. `setup_ended`: it has
     reported how its setup ended. `known` are the jobs that it received and has not ended. `broken`: it broke

@@ -17,36 +17,37 @@ attempts are `agent.jobs.attempts.attempt_machine`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.wire.messages import WorkerPhase
 
 
-@dataclass(frozen=True, slots=True)
-class StopLadder:
+class StopLadder(Struct, frozen=True):
     """The times that an idle worker may take to end after the stop frame, and any worker after SIGTERM."""
 
     stop_s: float = 3.0
     term_s: float = 3.0
 
 
+LADDER = StopLadder()
+
+
 # ---- states -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Starting:
+class Starting(Struct, frozen=True):
     deadline: float
     started: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Struct, frozen=True):
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class Draining:
+class Draining(Struct, frozen=True):
     """Takes no new attempts; its attempts may end. `for_good`: a worker that is wanted gets another process.
     `context_lost`: its device cannot be used any more, so it is ended by a signal."""
 
@@ -56,8 +57,7 @@ class Draining:
     context_lost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Stopping:
+class Stopping(Struct, frozen=True):
     """The stop frame is sent."""
 
     term_at: float
@@ -65,23 +65,20 @@ class Stopping:
     planned: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Terminating:
+class Terminating(Struct, frozen=True):
     kill_at: float
     why: str
     planned: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Killed:
+class Killed(Struct, frozen=True):
     """The state of a process that was sent SIGKILL and is not reaped yet."""
 
     why: str
     planned: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Exited:
+class Exited(Struct, frozen=True):
     """The event that the process has ended. `ready_for` is None when it never was ready. `is_cause`: `why` is
     the cause of the end, and not only how the process ended."""
 
@@ -98,19 +95,16 @@ State: TypeAlias = Starting | Ready | Draining | Stopping | Terminating | Killed
 # ---- events ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BecameReady:
+class BecameReady(Struct, frozen=True):
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class SetupFailed:
+class SetupFailed(Struct, frozen=True):
     at: float
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(Struct, frozen=True):
     """The event that control no longer desires this worker; `busy` while attempts run on it."""
 
     at: float
@@ -118,8 +112,7 @@ class Drain:
     busy: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Retire:
+class Retire(Struct, frozen=True):
     """The process is to be replaced, perhaps because it lost its device's context (`context_lost`). `busy`:
     attempts run on it."""
 
@@ -129,36 +122,31 @@ class Retire:
     context_lost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(Struct, frozen=True):
     """The event that the worker is wanted again."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(Struct, frozen=True):
     """The event that the process's last attempt has ended."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     at: float
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class TerminateNow:
+class TerminateNow(Struct, frozen=True):
     """An attempt did not stop: SIGTERM now, and SIGKILL after `term_s`."""
 
     at: float
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class KillNow:
+class KillNow(Struct, frozen=True):
     """The event that orders SIGKILL now: the device is unhealthy, or the worker broke the protocol (`planned`
     False)."""
 
@@ -167,14 +155,12 @@ class KillNow:
     planned: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessExited:
+class ProcessExited(Struct, frozen=True):
     at: float
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     at: float
 
 
@@ -196,28 +182,23 @@ Event: TypeAlias = (
 # ---- commands -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SendSetup:
+class SendSetup(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class SendStop:
+class SendStop(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Terminate:
+class Terminate(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Announce:
+class Announce(Struct, frozen=True):
     state: WorkerPhase
     reason: str = ""
 
@@ -234,7 +215,7 @@ def begin(at: float, start_timeout_s: float) -> Stepped:
     return Starting(at + start_timeout_s, at), (SendSetup(),)
 
 
-def step(state: State, event: Event, ladder: StopLadder = StopLadder()) -> Stepped:
+def step(state: State, event: Event, ladder: StopLadder = LADDER) -> Stepped:
     """Returns the state after `event`, and the commands. Late events change nothing."""
     match state, event:
         case Exited(), _:

@@ -12,23 +12,22 @@ Pure: what was counted and measured goes in, the reason to replace it comes out,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.agent.host.process_tree.footprint import UNKNOWN, Footprint
 
 MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class RecycleLimits:
+class RecycleLimits(Struct, frozen=True):
     """None: without limit."""
 
     jobs: int | None = None
     growth_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessRecord:
+class ProcessRecord(Struct, frozen=True):
     """The record of a process so far. `base` is what its growth counts from."""
 
     jobs: int = 0

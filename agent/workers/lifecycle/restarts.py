@@ -18,8 +18,10 @@ carries out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 FIRST_S = 1.0
 LONGEST_S = 60.0
@@ -31,8 +33,7 @@ WINDOW_S = 600.0
 SUSPECTS_MAX = 16
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """The history of a worker's failures. `row`: failures since it was last healthy. `recent`: when it
     failed, within the window. `suspects`: for each early death that was counted since, the jobs that have
     seen it and all that count as one with it."""
@@ -42,14 +43,12 @@ class History:
     suspects: tuple[frozenset[str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StartFailed:
+class StartFailed(Struct, frozen=True):
     at: float
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Died:
+class Died(Struct, frozen=True):
     """The event that a process ended by itself, after it had been ready. `served`: it had brought a job to
     its end. `jobs` ran on it."""
 
@@ -60,8 +59,7 @@ class Died:
     jobs: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class WasStopped:
+class WasStopped(Struct, frozen=True):
     """The event that the agent ended a process, for a reason that is not a sign of ill health. `served`: as
     above."""
 
@@ -73,8 +71,7 @@ class WasStopped:
 Event: TypeAlias = StartFailed | Died | WasStopped
 
 
-@dataclass(frozen=True, slots=True)
-class RestartDecision:
+class RestartDecision(Struct, frozen=True):
     at: float
     why: str
     unhealthy: bool = False

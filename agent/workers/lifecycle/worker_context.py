@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from stoker.agent import worker_frames
 from stoker.agent.host.devices.interfaces import DeviceWorker
@@ -19,8 +20,7 @@ from stoker.wire.messages import AttemptKey, Device, Usage, WorkerState
 W = TypeVar("W", bound=DeviceWorker)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerContext(Generic[W]):
+class WorkerContext(Struct, Generic[W], frozen=True, kw_only=True):
     """The context of workers of the class W. `on_message` is called for each message about a job, `on_exit`
     once for each process, after its messages, with the runs that it was sent ahead and has not begun;
     `on_closed` when attempts wait for a worker that takes nothing new; `on_gone` when control no longer

@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from stoker.agent.host.storage.source_folders import Fetch, SourceFolders
 from stoker.agent.workers.lifecycle.recycling import Spawn

@@ -16,7 +16,9 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from stoker.agent.worker_frames import is_json, require_json
 from stoker.outbound.run_in_thread import run_in_thread
@@ -38,8 +40,7 @@ UNREAD_MAX = 10_000
 """Frames that wait to be sent: a worker may send requests without end, and read no answer."""
 
 
-@dataclass(slots=True)
-class _Outgoing:
+class _Outgoing(Struct):
     data: memoryview
     fds: list[int]  # owned; they go with the first byte
 

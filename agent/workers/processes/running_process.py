@@ -24,7 +24,8 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from stoker.agent.host.logs.tail import LogPipe, LogTail
 from stoker.agent.host.process_tree.cgroups import Cgroup
@@ -43,8 +44,7 @@ GIVE_UP_S = 5.0
 """How long what a dead worker left may take to die: a process inside a driver call cannot be hurried."""
 
 
-@dataclass(frozen=True, slots=True)
-class Confinement:
+class Confinement(Struct, frozen=True):
     """The sandbox of a worker, as far as its end needs it. `memory_bytes` is its limit; `watched`: the agent
     itself keeps the worker to that. `uid` is its user, where no other process has that one."""
 

@@ -21,8 +21,9 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from stoker.agent.host.sandbox.isolation import User
 from stoker.agent.host.sandbox.users import WorkerUsers
@@ -77,8 +78,7 @@ def check_file(fd: int, scratch: str | os.PathLike[str], uid: int) -> int:
     return facts.st_size
 
 
-@dataclass(slots=True)
-class _Folder:
+class _Folder(Struct):
     """An attempt's folder, which may not be there. `uid` owns it. It is in the folder of its `worker`, or
     of all where that is empty."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.logs.tail import log_pipe
@@ -26,8 +27,7 @@ class ChildProcess(Protocol):
     def kill(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """The program that is started instead of the python worker. `environment` is without the agent's marks.
     `Path()` as `folder` is none: the program starts in its worker's home. If the program runs in a network of
     its own, `on_network` is called with that, once, before anything that it prints."""
@@ -38,8 +38,7 @@ class Program:
     on_network: Callable[[OwnNetwork], None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SpawnRequest:
+class SpawnRequest(Struct, frozen=True):
     """The request to start a new python worker, by a spawner or by a zygote. `command` is what an interpreter
     would run. `plan` is its sandbox, `cgroup` the file that puts a process into its cgroup, where it has
     one."""
@@ -54,8 +53,7 @@ class SpawnRequest:
     cgroup: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ZygoteCommand:
+class ZygoteCommand(Struct, frozen=True):
     """The command that a zygote is started with, apart from what its set declares."""
 
     arguments: tuple[str, ...]
@@ -68,8 +66,7 @@ Fork = Callable[[SpawnRequest], ChildProcess]
 """Makes a worker in another way than by starting an interpreter. Raises OSError."""
 
 
-@dataclass(frozen=True, slots=True)
-class Channels:
+class Channels(Struct, frozen=True):
     """The channels of a worker: its socket, where it has one, and the pipe for what it prints."""
 
     ours: socket.socket | None

@@ -16,8 +16,10 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 import stoker
 from stoker.agent.errors import SpawnFailed
@@ -43,8 +45,7 @@ from stoker.agent.workers.processes.spawn_request import Program
 from stoker.wire.messages import WorkerSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(Struct, frozen=True):
     """The resources that a process holds. It starts in `folder`. `shared` is its zygote's home."""
 
     worker: str

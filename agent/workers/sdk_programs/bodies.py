@@ -14,16 +14,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from stoker.worker.frames import BODY_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True):
     """The end of a job, as a program posted it. `output` is None if the handler returned `{}`: the record
     then has no output."""
 
@@ -31,20 +30,17 @@ class Finished:
     retire: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     error: str
     output: bytes | None = None
     retire: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Progressed:
+class Progressed(Struct, frozen=True):
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class PartialOutput:
+class PartialOutput(Struct, frozen=True):
     value: bytes
 
 

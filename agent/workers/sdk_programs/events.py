@@ -5,16 +5,16 @@ Every event has a time: `at`, in seconds of the loop's clock. Pure data.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from stoker.agent.workers.sdk_programs.bodies import Post
 from stoker.wire.messages import AttemptKey
 from stoker.worker.frames import Frame
 
 
-@dataclass(frozen=True, slots=True)
-class PendingJob:
+class PendingJob(Struct, frozen=True):
     """A job that a program has not taken. `text` is the job as the program will get it."""
 
     key: AttemptKey
@@ -24,8 +24,7 @@ class PendingJob:
 # ---- events -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TakeRequested:
+class TakeRequested(Struct, frozen=True):
     """A job-take. `busy`: whether the program reports a job in progress; None if it does not report that."""
 
     at: float
@@ -35,8 +34,7 @@ class TakeRequested:
     busy: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Handed:
+class Handed(Struct, frozen=True):
     """The answer of a job-take was sent, or its caller had hung up."""
 
     at: float
@@ -45,70 +43,60 @@ class Handed:
     arrived: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StopsRequested:
+class StopsRequested(Struct, frozen=True):
     at: float
     request: int
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True):
     """The caller of this poll has hung up."""
 
     at: float
     request: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pinged:
+class Pinged(Struct, frozen=True):
     at: float
     jobs: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Unfit:
+class Unfit(Struct, frozen=True):
     """The program's own checks report that it cannot work here."""
 
     at: float
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Posted:
+class Posted(Struct, frozen=True):
     at: float
     job: str
     post: Post
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequested:
+class RunRequested(Struct, frozen=True):
     at: float
     key: AttemptKey
     text: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class CancelRequested:
+class CancelRequested(Struct, frozen=True):
     at: float
     key: AttemptKey
 
 
-@dataclass(frozen=True, slots=True)
-class DrainRequested:
+class DrainRequested(Struct, frozen=True):
     """The stop frame: the worker ends after the jobs that run."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Terminated:
+class Terminated(Struct, frozen=True):
     """The agent sends SIGTERM."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     at: float
 
 
@@ -119,8 +107,7 @@ Event: TypeAlias = Call | RunRequested | CancelRequested | DrainRequested | Term
 # ---- commands -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerTake:
+class AnswerTake(Struct, frozen=True):
     """Answer a job-take; without jobs the answer is 204."""
 
     request: int
@@ -128,8 +115,7 @@ class AnswerTake:
     many: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerStops:
+class AnswerStops(Struct, frozen=True):
     """Answer a job-stop; without jobs the answer is 204. The id of no job ends the poll without the pause
     that follows an empty answer."""
 
@@ -137,13 +123,11 @@ class AnswerStops:
     jobs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SendFrame:
+class SendFrame(Struct, frozen=True):
     frame: Frame
 
 
-@dataclass(frozen=True, slots=True)
-class Terminate:
+class Terminate(Struct, frozen=True):
     pass
 
 

@@ -30,7 +30,7 @@ frames.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from stoker.agent.workers.sdk_programs.bodies import Failed, Finished, PartialOutput, Post, Progressed
 from stoker.agent.workers.sdk_programs.events import (

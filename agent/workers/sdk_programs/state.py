@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from stoker.agent.workers.sdk_programs.events import Command, PendingJob
 from stoker.wire.messages import AttemptKey
@@ -11,8 +12,7 @@ from stoker.wire.messages import AttemptKey
 Phase = Literal["starting", "serving", "draining", "leaving"]
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(Struct, frozen=True):
     """A job that was handed to the program.
 
     text           the job's text, until it is known to have arrived
@@ -31,8 +31,7 @@ class Open:
     chunks: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Poll:
+class Poll(Struct, frozen=True):
     """A call that waits for its answer. `room`: how many jobs it can take; `many`: it takes a list."""
 
     request: int
@@ -41,8 +40,7 @@ class Poll:
     many: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ProtocolState:
+class ProtocolState(Struct, frozen=True):
     """The state of a protocol worker.
 
     slots           how many jobs at once the endpoint allows

@@ -18,8 +18,10 @@ to one endpoint with its volume, because forked workers have the zygote's user a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 IMPORT_S = 240.0
 """How long the imports may take: less than the time in which a worker must become ready."""
@@ -46,16 +48,14 @@ HARMLESS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ImportSet:
+class ImportSet(Struct, frozen=True):
     preload: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
     accelerated: bool = False
     owner: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Fresh:
+class Fresh(Struct, frozen=True):
     """The worker starts in a fresh interpreter; `why` is the reason."""
 
     why: str
@@ -95,29 +95,24 @@ def unfit(names: Iterable[str], origins: Mapping[str, str], folder: str, own: It
 # ---- states ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(Struct, frozen=True):
     not_before: float = 0.0
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Importing:
+class Importing(Struct, frozen=True):
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Struct, frozen=True):
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class ZygoteState:
+class ZygoteState(Struct, frozen=True):
     """The state of the zygote for one set of libraries. `users` is the number of workers of the set that run
     or wait, forked or fresh; `failures` that of the failures in a row."""
 
@@ -130,48 +125,41 @@ class ZygoteState:
 # ---- events ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Needed:
+class Needed(Struct, frozen=True):
     """A worker of the set is to be started."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True):
     """A worker of the set has ended."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class BecameReady:
+class BecameReady(Struct, frozen=True):
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class WasRefused:
+class WasRefused(Struct, frozen=True):
     at: float
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Died:
+class Died(Struct, frozen=True):
     """The event that the zygote's process ended, or could not be started."""
 
     at: float
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Silent:
+class Silent(Struct, frozen=True):
     """A worker has waited FORK_S for a spare, although the zygote is ready."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     at: float
 
 
@@ -181,13 +169,11 @@ Event: TypeAlias = Needed | Left | BecameReady | WasRefused | Died | Silent | Ti
 # ---- commands ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(Struct, frozen=True):
     """The command to end the zygote's process, if there is one."""
 
     why: str

@@ -17,8 +17,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from stoker.agent.alarm import Alarm, loop_time
 from stoker.agent.errors import SpawnFailed

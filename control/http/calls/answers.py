@@ -10,6 +10,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -28,7 +29,6 @@ from stoker.control.errors import (
     Unavailable,
     UnsupportedEncoding,
 )
-from stoker.wire.records import record
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class OwnResponse(Response):
     background: BackgroundTask | None = None
 
 
-@record(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer(OwnResponse):
     """An answer of JSON. `after` runs once the socket has taken the whole body, and not where the caller left
     before.

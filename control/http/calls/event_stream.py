@@ -16,6 +16,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import orjson
@@ -27,7 +28,6 @@ from stoker.control.jobs import records
 from stoker.control.rules.streams import LogEvent, StreamEvent
 from stoker.control.rules.submissions import abbreviated
 from stoker.control.rules.types import Replay
-from stoker.wire.records import record
 
 E = TypeVar("E")
 
@@ -90,7 +90,7 @@ def render_log(event: LogEvent) -> bytes:
     raise ValueError(f"no such event: {event.kind}")
 
 
-@record(frozen=True, slots=True)
+@dataclass(slots=True)
 class EventAnswer(OwnResponse, Generic[E]):
     """A stream of events, which lasts no longer than `while_valid`, if given."""
 

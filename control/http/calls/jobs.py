@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from typing import Any, TypeAlias
 
 import orjson
 from fastapi import APIRouter
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from stoker.control.errors import BadRequest, CasesClosed, InvalidInput

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Header, Query
+from msgspec import Struct
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
@@ -62,8 +62,7 @@ def once_of(key: str, body: bytes, *, sync: bool) -> Once:
 # -- as operations declare them
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A parameter that `read` reads, whose BadRequest refuses it, and that the document describes."""
 
     read: Callable[[str], Any]

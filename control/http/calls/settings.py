@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from random import Random, SystemRandom
+
+from msgspec import Struct, field
 
 from stoker.control.rules.limits import (
     DEFAULT_WAIT_MS,
@@ -21,8 +22,7 @@ KEEPALIVE_S = 15.0
 """After so long without an event, a stream of events has a comment."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApiSettings:
+class ApiSettings(Struct, frozen=True):
     """Waits in milliseconds as callers give them. `rng` draws the ids of inputs that are refused.
 
     `gateway_domain`: requests to names below it are the gateway's, whatever their path.

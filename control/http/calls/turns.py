@@ -8,19 +8,18 @@ one that it has, until the store has its cursor. Polls that were held together f
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from msgspec import Struct, field
 from starlette.types import Receive, Scope, Send
 
 from stoker.control.http.calls.answers import Answer, OwnResponse
-from stoker.wire.records import record
 
 PATIENCE_S = 1.0
 """With the hold of a poll still less than the ten seconds that callers wait."""
 
 
-@dataclass(slots=True, eq=False)
-class Turn:
+class Turn(Struct, eq=False):
     """The turn of one call. `written`: the caller has the whole body."""
 
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -38,8 +37,7 @@ class Turn:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Turns:
+class Turns(Struct, frozen=True):
     _taken: dict[str, Turn] = field(default_factory=dict)
 
     async def wait(self, job: str) -> None:
@@ -57,7 +55,7 @@ class Turns:
             del self._taken[job]
 
 
-@record(frozen=True, slots=True)
+@dataclass(slots=True)
 class AnswerInTurn(OwnResponse):
     """The turn lasts until the cursor was moved, or the caller turned out to have left."""
 

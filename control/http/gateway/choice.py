@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 _WORKER = re.compile(r"[!-~]{1,256}")
 _STRICT = ("strict", "strict-resume")
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A worker of the endpoint. `ready`: it is in rotation, and its node can be reached."""
 
     worker: str
@@ -32,25 +32,21 @@ class Candidate:
     outstanding: int
 
 
-@dataclass(frozen=True, slots=True)
-class Affinity:
+class Affinity(Struct, frozen=True):
     worker: str
     strict: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     worker: str
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(Struct, frozen=True):
     """The only worker that would do does not exist any more."""
 
     worker: str

@@ -16,10 +16,10 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import h11
+from msgspec import Struct
 
 IDLE_S = 1.0
 READ_BYTES = 64 * 1024
@@ -30,8 +30,7 @@ HEAD_BYTES = 64 * 1024
 Open: TypeAlias = Callable[[str], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
-@dataclass(slots=True, eq=False)
-class Connection:
+class Connection(Struct, eq=False):
     """A connection to a worker. `http` is the state of the exchange; in a tunnel of bytes it is not used.
     `kept`: another request had it before. `once`: no other request may have it."""
 

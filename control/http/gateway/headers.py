@@ -21,7 +21,8 @@ the trailers, all those are dropped that would be dropped as headers, or that fr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from stoker.control.http.gateway.shared_origin import confined
 
@@ -96,8 +97,7 @@ _AS_VARIABLE = bytes(one if chr(one).isalnum() and one < 128 else ord("-") for o
 """CGI makes the same character of everything that is not a letter or a digit; some servers do."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallerFacts:
+class CallerFacts(Struct, frozen=True):
     """The facts about a caller that its worker is told. `prefix` is the part of the path that the worker does
     not see."""
 

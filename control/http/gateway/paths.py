@@ -10,13 +10,12 @@ Paths are bytes as they were sent: what is percent-encoded stays so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 PREFIX = b"/v2/"
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """The target of a request. `prefix` is what the path form puts before the worker's own path; empty in the
     host form."""
 

@@ -6,8 +6,9 @@ Anybody may ask, so the answer names no address, path or error: those are in con
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 CONSEQUENCES = {
     "database": "the database does not answer: no job is accepted, and none is given out",
@@ -20,8 +21,7 @@ CONSEQUENCES = {
 """The checks by their name, each with what its failure means."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """The outcome of a check. `why` is for the log, and empty where the check passed."""
 
     name: str

@@ -11,9 +11,9 @@ characters of the prompt, begun or whole, and squares of 16 x 16 pixels, as most
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from pydantic_core import to_json
 
 CHARACTERS, SIDE = 4, 16
@@ -22,8 +22,7 @@ CHARACTERS, SIDE = 4, 16
 GENERATION, EDIT = "image_generation", "image_edit"
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(Struct, frozen=True):
     """A small image in base64 that was made at a step. `steps`, of which there are, may be unknown."""
 
     data: str
@@ -59,8 +58,7 @@ def partial_image(kind: str, index: int, preview: Preview, at: float) -> bytes:
     return _event(f"{kind}.partial_image", {**fields, "partial_image_index": index})
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(Struct, frozen=True):
     """A finished image in base64. `seed` and `usage` are None where they are not known."""
 
     data: str

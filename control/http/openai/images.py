@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.control.errors import BadRequest
 from stoker.control.http.openai.files import file_field
@@ -43,8 +45,7 @@ TAKE_SEVERAL = ("flux-2-klein-4b",)
 """The hosted pipelines that take several images; control does not import them."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImagesRequest:
+class ImagesRequest(Struct, frozen=True):
     """A request for images. `inputs`: one for each image. `sent`: the images that all of them start from, or
     look at. `mask`: the part that is made anew; None for all of it. `partial`: how many partial images a
     stream has; None if no stream is wanted."""

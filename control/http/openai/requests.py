@@ -13,8 +13,10 @@ names the endpoint, and after a slash what its handler gets as `model`:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.control.errors import BadRequest
 from stoker.control.rules.types import Endpoint
@@ -22,8 +24,7 @@ from stoker.control.rules.types import Endpoint
 MODELS = "/v1/models"
 
 
-@dataclass(frozen=True, slots=True)
-class SentFile:
+class SentFile(Struct, frozen=True):
     """A file of a form. `name`: the name that its sender gave it, if any."""
 
     data: bytes
@@ -31,8 +32,7 @@ class SentFile:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAIRequest:
+class OpenAIRequest(Struct, frozen=True):
     """A request in the shape of the OpenAI API. `route` begins with a slash. `body` is None unless it is a
     POST. Fields of a form are texts and files."""
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from pydantic_core import from_json
 
 from stoker.control.errors import BadRequest
@@ -45,8 +45,7 @@ _STATUS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class VideoRequest:
+class VideoRequest(Struct, frozen=True):
     """A request for a video. `image` and `audio` are URLs, or what was sent instead. `rest` is the rest of
     the job's input."""
 

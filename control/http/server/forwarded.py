@@ -11,17 +11,17 @@ entries before it. uvicorn has such a reading, too, but not for WebSockets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Self
+
+from msgspec import Struct
 
 Header = tuple[bytes, bytes]
 
 _SCHEMES = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
 
 
-@dataclass(frozen=True, slots=True)
-class Proxies:
+class Proxies(Struct, frozen=True):
     """Proxies in front of this server. What calls this server directly is a proxy, whatever its address: the
     operator declared that nobody else reaches the server. `trusted` are the addresses of further proxies, in
     front of that one."""

@@ -13,7 +13,9 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.resources.declared import hosted
@@ -21,8 +23,7 @@ from stoker.control.resources.endpoint_fields import relocked
 from stoker.control.rules.types import Endpoint
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """The endpoints to store, as they are declared, and the ids of those to delete. `relocked`: endpoints
     that callers made, with the weights of another lock."""
 

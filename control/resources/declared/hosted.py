@@ -9,9 +9,10 @@ The changes are stored as what was requested of the endpoint, so they outlive a 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from stoker.control.errors import BadRequest
 from stoker.control.rules.limits import DEFAULT_EXECUTION_TIMEOUT_MS

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from stoker.control.resources.endpoint_workers import EndpointWorker
 from stoker.control.rules.pods import Pod, PodStatus, public_status
@@ -12,8 +13,7 @@ from stoker.control.rules.volumes import Volume
 from stoker.control.scheduling.cluster_state import NodeState
 
 
-@dataclass(frozen=True, slots=True)
-class PodFilter:
+class PodFilter(Struct, frozen=True):
     """A field that is None or empty does not filter. Deleted pods are shown only if TERMINATED is requested,
     and only until their node has removed them."""
 
@@ -30,8 +30,7 @@ class PodFilter:
     data_centers: Collection[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PodView:
+class PodView(Struct, frozen=True):
     """A pod as a caller sees it. `node` is None while it is not connected; `nano_usd` is the price of an
     hour, None if none is set."""
 

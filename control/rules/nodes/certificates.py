@@ -13,7 +13,8 @@ keys."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 SKEW_S = 600.0
 """How far before its signature a certificate begins: a host's clock may be behind. `stoker doctor` fails at
@@ -30,8 +31,7 @@ class AuthorityEnded(Exception):
     """The authority has ended, or is about to: what it signs would be of no use."""
 
 
-@dataclass(frozen=True, slots=True)
-class Certified:
+class Certified(Struct, frozen=True):
     """A certificate of ours that a caller showed. `credential` is the id of a key; `ends_at` is in seconds
     since the epoch."""
 

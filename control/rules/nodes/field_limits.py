@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any, get_args
+
+from msgspec import Struct, field
 
 from stoker.wire import messages
 from stoker.wire.messages import (
@@ -54,8 +55,7 @@ _ENDS = frozenset(get_args(messages.End))
 _DEVICE_KINDS = frozenset(get_args(messages.DeviceKind))
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(Struct, frozen=True):
     """The limits of a message's fields. `numbers` have these maxima, `names` have no control characters,
     `choices` are values of these sets. `texts` are for people: this many of their characters are kept, and no
     NUL, which PostgreSQL does not store."""

@@ -6,8 +6,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from urllib.parse import unquote
+
+from msgspec.structs import replace
 
 from stoker.control.rules.nodes.field_limits import FACT_MAX, NAME, NUMBER_MAX
 from stoker.control.rules.nodes.validation import (

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from stoker.wire.messages import KeptAsk
-from stoker.wire.records import record
 
 PAGE_BYTES = 4 << 20
 PAGE_CHUNKS = 1_000
 
 
-@record(frozen=True, slots=True)
-class KeptChunk:
+class KeptChunk(Struct, frozen=True):
     """A chunk by its number. `size`: bytes of its value; `is_object`: its value is in the object store."""
 
     n: int

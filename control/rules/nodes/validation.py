@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.control.rules.nodes.field_limits import AMOUNT_MAX, ANY, FIELDS, NAME, NAME_MAX, STAGES_MAX
 from stoker.wire.messages import (
@@ -43,7 +44,6 @@ from stoker.wire.messages import (
     VolumeUsed,
     WorkerState,
 )
-from stoker.wire.records import record
 
 T = TypeVar("T")
 
@@ -70,8 +70,7 @@ class InvalidReport(Exception):
     """The node may not report this; the text names the field, the value, and what is allowed."""
 
 
-@record(frozen=True, slots=True)
-class AssignedWorker:
+class AssignedWorker(Struct, frozen=True):
     """A worker that control assigned to the node. `slots`: how many jobs the worker may take at once, as its
     endpoint allows."""
 
@@ -81,8 +80,7 @@ class AssignedWorker:
     devices: tuple[str, ...] = ()
 
 
-@record(frozen=True, slots=True)
-class AssignedAttempt:
+class AssignedAttempt(Struct, frozen=True):
     """An attempt that control assigned to the node. `prefix`: under which all its uploads are; "" where that
     is not known any more, and nothing may be named. `worker` and `prices` are None where they are not known
     any more. With `own_bucket` its files are in its caller's bucket, where control deletes nothing."""

@@ -12,8 +12,12 @@ AVOID_MAX_S. All of it is forgotten when the node's next session begins.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from stoker.wire.records import Hiding
 
 Way = Literal["local", "direct", "tunnel"]
 WAYS: tuple[Way, ...] = ("local", "direct", "tunnel")
@@ -22,29 +26,28 @@ AVOID_S = 60.0
 AVOID_MAX_S = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeGateway:
+class NodeGateway(Hiding, frozen=True):
     """A port of a node's agent. With a `certificate` (DER), it speaks TLS and shows that one."""
+
+    HIDDEN = ("token", "certificate")
 
     host: str
     port: int
-    token: str = field(repr=False)
-    certificate: bytes = field(default=b"", repr=False)
+    token: str
+    certificate: bytes = b""
 
     @property
     def address(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     why: str
     avoid_s: float
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(Struct, frozen=True):
     """The ways to a node in one session. `tunnels`: its agent opens a tunnel; `tunnel_open`: the tunnel is
     there."""
 
@@ -76,8 +79,7 @@ class Reach:
         return replace(self, failures={known: one for known, one in self.failures.items() if known != way})
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """A way to a node. `why` is a sentence about the node, for its operator."""
 
     way: Way

@@ -9,7 +9,7 @@ jobs. Workers that start and jobs of a higher class that come are not foreseen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 SAMPLES = 10
 """Jobs of the endpoint that must have ended here before anything is expected."""
@@ -18,8 +18,7 @@ MOST_AHEAD = 1_000
 """Jobs ahead of one that are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """The pace of an endpoint. `slots`: jobs that its ready workers run at once; `running_for`: per job that
     runs, for how many seconds; `job_s` and `run_s`: how long jobs hold their slot, and their handler runs, on
     average of the `ended` ones."""

@@ -15,7 +15,7 @@ as: a place that lies ahead is not reached before its time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from stoker.control.rules.queueing.priorities import HEAD_START_S, Priority
 
@@ -23,8 +23,7 @@ RETRY, IN_LINE, LAST = 0, 1, 3
 """The lanes. Tables of schema version 12 and earlier may hold 2 and 3, for jobs of low priority."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """A place in an endpoint's queue: the lower, the earlier."""
 
     lane: int

@@ -13,7 +13,8 @@ times, and not again within AGAIN_S, so that it gets on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from stoker.control.rules.queueing.priorities import Priority, outranks
 
@@ -24,8 +25,7 @@ START_AGAIN_S = 2.0
 """What an attempt takes to go on from a save. Its worker stays warm: it runs the other job meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(Struct, frozen=True):
     """An attempt that runs since `ran_s` seconds, and made `saves` in that time. `asked`: it was asked to
     yield of late. `yields`: how often its job did, the last time `yielded_ago_s` seconds ago."""
 
@@ -49,8 +49,7 @@ class Running:
         return job_s - self.ran_s if job_s is not None and self.ran_s < job_s else self.ran_s
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """The next job in line. `late_in_s`: in how many seconds it misses a deadline, if it has one and does not
     start before."""
 
@@ -59,16 +58,14 @@ class Waiting:
     late_in_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """The decision to ask this attempt to yield."""
 
     attempt: Running
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Nobody:
+class Nobody(Struct, frozen=True):
     """No attempt is asked."""
 
     why: str

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from msgspec import Struct, field
 from sqlalchemy import Column, ColumnElement, Table, func, insert, literal, select
 
 from stoker.control.rules.billing import (
@@ -47,8 +47,7 @@ SET billed_ms = bills.billed_ms + excluded.billed_ms,
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Payer:
+class Payer(Struct, frozen=True):
     """The payer of a cost, and what for: the key of a bill's row, but for its hour. `kind` is endpoint, pod
     or volume."""
 
@@ -84,8 +83,7 @@ def add_to_bill(conn: Conn, payer: Payer, hour: int, charge: Charge) -> None:
 # ---- nodes and endpoints, as bills name them --------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
+class NodeFacts(Struct, frozen=True):
     """The facts about a node that bills name. `types` are device types by uuid; a processor's is CPU."""
 
     types: dict[str, str] = field(default_factory=dict)
@@ -114,8 +112,7 @@ def _facts(devices: str, facts: str) -> NodeFacts:
     return NodeFacts(types, json.loads(facts).get("data_center", ""))
 
 
-@dataclass(frozen=True, slots=True)
-class Seller:
+class Seller(Struct, frozen=True):
     """An endpoint as bills see it. `by_output`: callers pay for what its jobs made, and not for time. So
     nobody pays for a replay, whose version has no prices."""
 
@@ -259,8 +256,7 @@ def _keep_space(conn: Conn, payer: Payer, since: float, until: float, gb: int) -
 # ---- reading ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BillQuery:
+class BillQuery(Struct, frozen=True):
     """A choice of rows: of `hours` (first, and the first that is not meant), of these, of any where None.
     `by` is the column that they are grouped by; "": all are one group."""
 

@@ -11,7 +11,8 @@ lies more than a day ahead, comes from a clock that is wrong, and would be bille
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stoker.control.rules.billing import FREE, Charge, PriceList, by_hour, device_time
 from stoker.control.rules.types import Cost
@@ -43,8 +44,7 @@ WHERE owner = :owner AND boot = :boot AND n = :n
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Owner:
+class _Owner(Struct, frozen=True):
     payer: Payer
     share: float
     free: bool

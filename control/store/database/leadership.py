@@ -14,10 +14,10 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+from msgspec import Struct
 
 from stoker.control.store.database.postgres_failures import WRITER
 
@@ -47,8 +47,7 @@ AND term.classid = %s::bigint::oid AND term.objid = %s::bigint::oid
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Lead:
+class Lead(Struct, frozen=True):
     """The term of a control, and how often it has counted since."""
 
     term: int = 0

@@ -5,15 +5,14 @@ Whatever cannot be stored meanwhile is tried again in several places, each secon
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 CALM_S = 5.0
 """An outage is over when nothing has failed for so long: on a full disk small writes succeed between large
 ones, and reads always do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outage:
+class Outage(Struct, frozen=True):
     """An outage that lasts: when its first failure was, in seconds; when its last one was, and why."""
 
     began: float

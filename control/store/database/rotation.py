@@ -7,9 +7,9 @@ in between was sealed by control, with its first key, and is left as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import Column, select, tuple_, update
 
 from stoker.control.store.database.opening import Conn
@@ -26,8 +26,7 @@ SEALED: tuple[Column[Any], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Stale:
+class _Stale(Struct, frozen=True):
     """Values of a column that are not sealed with the first key, by their rows' primary keys."""
 
     column: Column[Any]

@@ -14,9 +14,10 @@ expands it for one of them:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
+
+from msgspec import Struct
 
 from stoker.control.rules.job_states import MOVES
 
@@ -46,8 +47,7 @@ def _load() -> dict[str, str]:
 STATEMENTS = _load()
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     """The differences between the two databases."""
 
     name: Literal["sqlite", "postgresql"]

@@ -12,10 +12,10 @@ afterwards.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy
+from msgspec import Struct
 from sqlalchemy import Column, Index, Table
 from sqlalchemy.schema import CreateColumn
 
@@ -53,8 +53,7 @@ ADDED: dict[int, tuple[Column[Any] | Index | Table, ...]] = {
 which they are made."""
 
 
-@dataclass(frozen=True, slots=True)
-class Upgrade:
+class Upgrade(Struct, frozen=True):
     """Tables that were brought up. `added` names columns, as `jobs.backoffs`, indexes and tables."""
 
     found: int

@@ -7,11 +7,10 @@ tables themselves name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(Struct, frozen=True):
     """Tables of a version. `works_from`: the earliest version whose Stoker works with them."""
 
     version: int

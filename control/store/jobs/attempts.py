@@ -8,8 +8,9 @@ more. Nodes are looked up by their worker once the row names none.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
+
+from msgspec.structs import asdict
 
 from stoker.control.rules.attempts import MOST_ATTEMPTS, REASON_CHARACTERS, Attempt, JobAttempts, shown
 from stoker.control.store.database.opening import Conn
@@ -96,7 +97,7 @@ def keep_last(conn: Conn, seq: int, before: JobAttempts) -> None:
     there. `before`: the attempts as they were read before that. One with a reason was noted already."""
     last = before.attempts[-1] if before.attempts else None
     if last is not None and last.reason is None:
-        conn.run(_KEEP, {"seq": seq, **{one.name: getattr(last, one.name) for one in fields(last)}})
+        conn.run(_KEEP, {"seq": seq, **asdict(last)})
 
 
 def job_attempts(conn: Conn, account: str, endpoint: str, job: str, now: float) -> JobAttempts | None:

@@ -7,8 +7,9 @@ the case's own. A case ends with its job's record, and with a retry of the job.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from stoker.control.rules.types import EndpointVersion
 from stoker.control.store.database.opening import Conn
@@ -72,8 +73,7 @@ def _device(known: dict[str, Any]) -> dict[str, Any]:
 # ---- read ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCase:
+class StoredCase(Struct, frozen=True):
     """A case as it is stored. `run`: what the worker ran; None where that version is not known. `noted`: JSON
     of the worker, empty where it noted nothing. `progress`: JSON, what the job reported last. `saved`: the
     last save, inline, or the object `saved_ref`. `stream`: the attempt that the job's chunks are stored

@@ -8,8 +8,10 @@ transaction. The released slot and the state of workers are not stored: the sess
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from stoker.control.rules.billing import PriceList
 from stoker.control.rules.job_states import JobState
@@ -63,8 +65,7 @@ _COUNTERS = {
 }
 
 
-@dataclass(slots=True)
-class _Gathered:
+class _Gathered(Struct):
     """The effects of a batch of reports so far."""
 
     changed: list[Changed] = field(default_factory=list)
@@ -316,8 +317,7 @@ def _traced(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Payer:
+class _Payer(Struct, frozen=True):
     """The payer of a job: account, endpoint and API key. `metered`: its GPU time counts for a quota."""
 
     account: str

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from stoker.control.rules.types import Slot
 from stoker.control.store.database.opening import Conn
@@ -34,8 +35,7 @@ WHERE w.worker = :worker AND w.node = :node
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Maker:
+class Maker(Struct, frozen=True):
     """A worker as the maker of a save. `shown`: its version and its devices, in words. `program`: the digest
     of what it runs, and of the kind of its devices; empty where the store knows of no such version."""
 

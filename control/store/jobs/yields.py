@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from stoker.control.rules.queueing.order import IN_LINE, LAST, RETRY, Place, place_yielded
 from stoker.control.rules.queueing.priorities import priority_of
@@ -37,8 +37,7 @@ WHERE j.node IS NOT NULL AND j.state = 'IN_PROGRESS' AND COALESCE(j.endpoint, ''
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Contest:
+class Contest(Struct, frozen=True):
     """The next job in line of an endpoint, and the attempts that run."""
 
     waiting: Waiting

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 
+from msgspec import Struct, field
 from sqlalchemy import delete, exists, or_, select, tuple_, update
 from sqlalchemy.engine import Row
 
@@ -22,8 +22,7 @@ from stoker.control.store.tables.resources import pods
 from stoker.wire.messages import Device
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRecord:
+class NodeRecord(Struct, frozen=True):
     """A node as its last Hello reported it. `seen_at`: when the node last sent anything, seconds since the
     epoch."""
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from typing import Any
 
+from msgspec import to_builtins
+from msgspec.structs import replace
 from sqlalchemy import bindparam, insert, select, update
 
 from stoker.control.rules.job_states import JobState
@@ -74,7 +75,7 @@ def _row(endpoint: Endpoint, now: float) -> dict[str, Any]:
 
 
 def _put_version(conn: Conn, endpoint: Endpoint, now: float) -> None:
-    run = conn.secrets.seal(json.dumps(asdict(endpoint.run)).encode())
+    run = conn.secrets.seal(json.dumps(to_builtins(endpoint.run)).encode())
     conn.execute(
         insert(endpoint_versions),
         {"endpoint": endpoint.id, "version": endpoint.version, "run": run, "created_at": now},

@@ -15,9 +15,9 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
+from msgspec.structs import replace
 from sqlalchemy import insert, select, update
 
 from stoker.control.rules.access import ALL, Access, Caller

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from sqlalchemy import delete, insert, select, update
 
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.tables.resources import secrets
 
 
-@dataclass(frozen=True, slots=True)
-class NamedSecret:
+class NamedSecret(Struct, frozen=True):
     """A secret as it is listed; times are seconds since the epoch."""
 
     name: str

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from typing import Any
 
+from msgspec import to_builtins
+from msgspec.structs import replace
 from sqlalchemy import insert, select, update
 
 from stoker.control.rules.pods import ContainerReport, Pod, PodBody, WantedPod, after_hello, after_report
@@ -83,11 +84,11 @@ def _row(conn: Conn, pod: Pod) -> dict[str, Any]:
         "wish": pod.wish,
         "version": pod.version,
         "restarts": pod.restarts,
-        "body": conn.secrets.seal(json.dumps(asdict(pod.body) | {API_KEY: pod.api_key}).encode()),
+        "body": conn.secrets.seal(json.dumps(to_builtins(pod.body) | {API_KEY: pod.api_key}).encode()),
         "node": pod.node,
         "devices": json.dumps(pod.devices),
         "gpu_type": pod.gpu_type,
-        "seen": json.dumps(asdict(pod.seen)),
+        "seen": json.dumps(to_builtins(pod.seen)),
         "created_at": pod.created_at,
         "changed_at": pod.changed_at,
         "change": pod.change,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
+from msgspec import Struct
 from sqlalchemy import delete, insert, select
 
 from stoker.control.store.database.opening import Conn
@@ -12,8 +12,7 @@ from stoker.control.store.tables.resources import registries
 from stoker.wire.messages import RegistryAuth
 
 
-@dataclass(frozen=True, slots=True)
-class Registry:
+class Registry(Struct, frozen=True):
     """A registry auth as it is listed, without what it holds, which is for pulls only."""
 
     id: str

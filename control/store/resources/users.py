@@ -6,23 +6,26 @@ To be called in the transaction that would delete it, so that nothing begins to 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import field
 
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.resources.endpoints import list_endpoints
 from stoker.control.store.resources.pods import list_pods
 from stoker.control.store.resources.templates import list_templates
+from stoker.wire.records import Hiding
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Hiding, frozen=True):
     """An endpoint, pod or template that may use a registry auth, a volume or secrets. `description` names it
     in a message; `registry` and `volume` are ids, "" for none."""
+
+    HIDDEN = ("env",)
 
     description: str
     registry: str = ""
     volume: str = ""
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 def users_of(conn: Conn, account: str) -> Iterator[User]:

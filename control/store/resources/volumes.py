@@ -7,9 +7,9 @@ hours are still to be billed.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
+from msgspec.structs import asdict
 from sqlalchemy import delete, insert, select, update
 
 from stoker.control.rules.volumes import Volume
@@ -19,12 +19,11 @@ from stoker.control.store.tables.resources import volumes
 REMEMBERED_S = 30 * 86_400.0
 """How long nodes are sent the removal of a volume's folder."""
 
-_FIELDS = tuple(field.name for field in fields(Volume))
-_COLUMNS = tuple(volumes.c[name] for name in _FIELDS)
+_COLUMNS = tuple(volumes.c[name] for name in Volume.__struct_fields__)
 
 
 def add_volume(conn: Conn, volume: Volume) -> None:
-    row: dict[str, Any] = {name: getattr(volume, name) for name in _FIELDS}
+    row: dict[str, Any] = asdict(volume)
     conn.execute(insert(volumes), row | {"billed_to": volume.created_at})
 
 

@@ -9,11 +9,11 @@ import hashlib
 import os
 import shutil
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.agent.weights import fetching
 from stoker.agent.weights.fetching import Fetcher, Try

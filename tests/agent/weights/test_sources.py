@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.agent.weights.interfaces import WeightsFailed
 from stoker.agent.weights.sources import Hub, check, folder_mirror, place_of, url_mirror

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 import uvicorn
+from msgspec.structs import replace
 
 from stoker.agent.link.grpc_stream import ConnectFailed, connect
 from stoker.cli.control import process
@@ -156,7 +157,7 @@ def _noted(owner: type[Any], ended: list[str]) -> Callable[[Any], Awaitable[None
 
 
 def _options(tmp_path: Path, **overrides: Any) -> ControlOptions:
-    return replace(ControlOptions(tmp_path, None, "127.0.0.1", 0, "127.0.0.1", 0), **overrides)
+    return dataclasses.replace(ControlOptions(tmp_path, None, "127.0.0.1", 0, "127.0.0.1", 0), **overrides)
 
 
 def test_tls_options_of_the_command_override_the_file(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ import os
 import pwd
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.cli.agent.controls import ConnectionOptions, Controls, NodeCredential
 from stoker.cli.agent.isolation import worker_user

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import ssl
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.cli.control.declared import Declared, declared, plane_settings
 from stoker.cli.control.renewal import APPLIED, Renewal
@@ -48,7 +50,7 @@ class Here:
 
     def renewal(self) -> Renewal:
         if self.tls is not None:
-            self.options = replace(self.options, tls_cert=self.tls.cert, tls_key=self.tls.key)
+            self.options = dataclasses.replace(self.options, tls_cert=self.tls.cert, tls_key=self.tls.key)
         made = Renewal(declared(self.options, {}), lambda: declared(self.options, {}))
         made.doors.append(self.door)
         return made
@@ -102,7 +104,7 @@ async def test_the_line_names_each_endpoint(here: Here, caplog: pytest.LogCaptur
 
 
 async def test_hosted_endpoints_of_the_options_are_read_again_too(here: Here) -> None:
-    here.options = replace(here.options, hosted=("text-to-image",))
+    here.options = dataclasses.replace(here.options, hosted=("text-to-image",))
     made = here.renewal()
     here.config.write_text(ECHO + "[hosted.text-to-image]\nworkersMax = 2\n")
     await made.renew(here.apply)

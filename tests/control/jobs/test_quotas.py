@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.control import store
 from stoker.control.errors import TooLarge, TooMany

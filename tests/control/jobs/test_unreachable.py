@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.errors import BadRequest

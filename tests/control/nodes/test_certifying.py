@@ -7,7 +7,7 @@ import contextlib
 import ssl
 import time
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from msgspec.structs import replace
 
 from stoker.agent.link.grpc_stream import CertificateRefused, ConnectFailed, connect
 from stoker.control.auth.authority import Authority

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
+
+from msgspec.structs import replace
 
 from stoker.agent.host.storage.source_folders import SourceFolders
 from stoker.agent.node import Agent, AgentParts, AgentSettings

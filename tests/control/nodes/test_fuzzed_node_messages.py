@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from contextlib import suppress
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct, structs
 
 from stoker.control.rules.job_states import JobState
 from stoker.control.rules.types import EndpointVersion
@@ -54,11 +54,11 @@ def about(message: Any, own: dict[str, Any]) -> Any:
     """The same message about the node's own things, with all its other values."""
     if isinstance(message, tuple):
         return tuple(about(item, own) for item in message)
-    if not dataclasses.is_dataclass(message) or isinstance(message, type):
+    if not isinstance(message, Struct):
         return message
-    values = {one.name: about(getattr(message, one.name), own) for one in dataclasses.fields(message)}
+    values = {name: about(value, own) for name, value in structs.asdict(message).items()}
     known = {name: value for name, value in own.items() if name in values}
-    return dataclasses.replace(message, **(values | known))
+    return structs.replace(message, **(values | known))
 
 
 class Faults(logging.Handler):
@@ -83,7 +83,7 @@ async def _receive(messages: list[FromAgent], own: bool) -> None:
         things = {"job": assign.job, "attempt": 1, "worker": worker, "endpoint": "echo", "owner": worker}
         speaker = honest if own else other
         for message in messages:
-            reported = dataclasses.replace(about(message, things), hello=None, draining=False)
+            reported = structs.replace(about(message, things), hello=None, draining=False)
             with suppress(StreamEnded):
                 await speaker.stream.send(reported)
         await speaker.listen(5)

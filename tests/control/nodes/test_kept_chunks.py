@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
+
+from msgspec.structs import replace
 
 from stoker.control.errors import Unavailable
 from stoker.control.nodes.answers import Answers

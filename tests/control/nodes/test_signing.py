@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
+
+from msgspec import structs
 
 from stoker.control.nodes.signing import Signing
 from stoker.control.rules.submissions import Submission
@@ -41,7 +42,7 @@ async def test_an_assign_holds_no_credentials_of_the_platforms_store() -> None:
         _, assign = await holding(w, tasks)
         assert assign.grant is not None
         assert (assign.grant.access_id, assign.grant.access_secret) == ("", "")
-        assert "secret" not in json.dumps(dataclasses.asdict(assign.grant)).replace("access_secret", "")
+        assert "secret" not in json.dumps(structs.asdict(assign.grant)).replace("access_secret", "")
         assert assign.grant.prefix == f"echo/{assign.job}/1/"
         assert (assign.grant.job, assign.grant.attempt) == (assign.job, 1)
 

@@ -330,8 +330,8 @@ MUTANTS = {
         ),
         "the rest is lost": ("Filled({**env, **filled}", "Filled({**filled}"),
         "what was filled in is told": (
-            "    env: Mapping[str, str] = field(repr=False)",
-            "    env: Mapping[str, str]",
+            'HIDDEN = ("env", "hidden")',
+            'HIDDEN = ("hidden",)',
         ),
         "logs show it": ("tuple(used))", "())"),
     },

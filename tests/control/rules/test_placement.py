@@ -1,10 +1,10 @@
 """Where workers and pods go, which slot is offered first, and who is stopped."""
 
-from dataclasses import replace
 from itertools import combinations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.placement import (

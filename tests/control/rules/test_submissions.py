@@ -1,9 +1,9 @@
 """What a good body becomes."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.control.errors import BadRequest
 from stoker.control.rules.queueing.priorities import Priority

@@ -1,9 +1,8 @@
 """The number of workers wanted: bounds, demand, idleness, and the examples that a mutant would get wrong."""
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stoker.control.rules.wanted_workers import (
     UNMEASURED_START_S,

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.rules.job_states import JobState

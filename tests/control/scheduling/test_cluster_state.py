@@ -1,12 +1,12 @@
 """Slot accounting: a slot is free, reserved or busy, and never two of these."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 
 from stoker.control.rules.types import Slot
 from stoker.control.scheduling.cluster_state import ClusterState, NodeLoad, NodeState, offer

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from stoker.control.rules.access import Caller
 from stoker.control.rules.job_states import JobState

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
 from stoker.control.config.config import ConfigError, load_config, to_endpoints
 from stoker.control.rules.types import EndpointVersion
@@ -40,7 +40,7 @@ def test_what_is_no_module_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_a_version_that_was_stored_before_there_were_any_has_none() -> None:
-    fields = asdict(EndpointVersion("/h.py:handler", preload=NAMES))
+    fields = to_builtins(EndpointVersion("/h.py:handler", preload=NAMES))
     assert fields.pop("preload") == NAMES
 
     class Sealed:

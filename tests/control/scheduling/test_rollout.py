@@ -1,10 +1,10 @@
 """Which workers go, and how many come: single looks that a mutant would get wrong, and whole roll-outs."""
 
-from dataclasses import replace
 from math import ceil
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stoker.control.scheduling.rollout import RolloutWorker, make_room, plan
 from tests.profiles import examples

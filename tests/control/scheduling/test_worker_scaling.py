@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from stoker.control import store
 from stoker.control.rules.job_states import JobState

@@ -11,10 +11,11 @@ import base64
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic_core import from_json, to_json
 from starlette.responses import Response
 
@@ -136,8 +137,7 @@ def _sides(one: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[Any, Any]
     return width, height
 
 
-@dataclass(frozen=True, slots=True)
-class _Streamed:
+class _Streamed(Struct, frozen=True):
     """An image whose previews are events; `partial` of them are wanted. `used`: its usage, if that is
     known."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic_core import from_json, to_json
 from starlette.responses import Response
 
@@ -30,8 +31,7 @@ NOT_AGAIN = ((b"x-should-retry", b"false"),)
 """The official clients send a request again after a 5xx; a handler that raised would raise again."""
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedJob:
+class FinishedJob(Struct, frozen=True):
     """A job's end, and the chunks of its last attempt."""
 
     view: JobView

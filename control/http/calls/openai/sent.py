@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from io import BytesIO
 from typing import Any
+
+from msgspec.structs import replace
 
 from stoker.control.http.calls.calls import IGNORED_BODY_BYTES, Call
 from stoker.control.http.calls.forms import form_fields, is_form

@@ -9,6 +9,7 @@ slash: that is `model` of the body then, which must be JSON.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from pydantic_core import to_json
@@ -18,13 +19,12 @@ from stoker.control.errors import BadRequest
 from stoker.control.http.calls.answers import OwnResponse
 from stoker.control.http.calls.forms import is_form
 from stoker.control.http.openai.requests import OpenAIRequest
-from stoker.wire.records import record
 
 _OF_THE_BODY = (b"content-length", b"content-encoding", b"transfer-encoding", b"trailer")
 """Headers of the body as it came, which was read."""
 
 
-@record(frozen=True, slots=True)
+@dataclass(slots=True)
 class ToWorkers(OwnResponse):
     """The response of a worker to a request with this path and body."""
 

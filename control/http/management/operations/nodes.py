@@ -3,11 +3,11 @@ them."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from msgspec.structs import asdict
 from pydantic import ConfigDict, Field
 
 from stoker.control.http.management.operations.avoided import AvoidedResponse, avoided_response

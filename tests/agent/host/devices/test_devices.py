@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.agent.host.devices.cpu_device import CpuDevice, host_memory
 from stoker.agent.host.devices.devices import NvmlSampler
@@ -25,7 +25,8 @@ SHORT_S = 2.0
 """Where a question has no answer. Those beside it have theirs by then, or by the next look."""
 
 LOOK = """
-import asyncio, dataclasses, json, os, sys
+import asyncio, json, os, sys
+from msgspec.structs import asdict
 from stoker.agent.host.devices.devices import NvmlSampler
 from stoker.agent.host.devices.interfaces import DevicesUnknown
 try:
@@ -37,7 +38,7 @@ os.putenv("FAKE_NVML_ARMED", "1")
 async def twice():
     return [await sampler.read(), await sampler.read()]
 first, second = ([look.sample for look in looks] for looks in asyncio.run(twice()))
-told = [list(map(dataclasses.asdict, things)) for things in (sampler.inventory(), first, second)]
+told = [list(map(asdict, things)) for things in (sampler.inventory(), first, second)]
 print(json.dumps(told))
 """
 

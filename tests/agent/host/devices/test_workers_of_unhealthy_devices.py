@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from stoker.agent.host.devices.health import Answered, Lost, Missed
 from stoker.agent.host.process_tree.memory import WorkerMemory

@@ -11,11 +11,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.process_tree.cgroups import Cgroups, NoCgroups

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.testing.fake_spawner import Start
 from stoker.wire.messages import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.agent.jobs.attempts.save_pace import BURST_BYTES, BYTES_PER_S
 from stoker.outbound.errors import ObjectDamaged, ObjectMissing, ObjectStoreRefused

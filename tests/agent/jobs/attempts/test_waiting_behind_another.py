@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.agent.jobs.attempts.waiting import PATIENCE_S
 from stoker.agent.workers.lifecycle.process_life import WAITING_MOST

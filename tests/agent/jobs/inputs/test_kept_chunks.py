@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.agent.jobs.inputs.kept_pages import KeptPages
 from stoker.agent.jobs.inputs.kept_requests import AT_ONCE, NOT_GIVEN, KeptRequests

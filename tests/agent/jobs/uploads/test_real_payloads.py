@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.agent.jobs.attempts.chunks import HOLD_MAX
 from stoker.agent.jobs.uploads.objects import S3Objects

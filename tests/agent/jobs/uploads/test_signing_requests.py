@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.agent.jobs.uploads.signing_requests import SigningRequests
 from stoker.outbound.errors import ObjectStoreDown, ObjectStoreRefused

@@ -7,11 +7,11 @@ import gc
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.agent.errors import SpawnFailed
 from stoker.agent.host.logs.tail import LogTail

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.agent.host.process_tree.memory import WorkerMemory, tree_memory, tree_of
 from stoker.agent.workers.lifecycle import restarts

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.agent.workers.lifecycle.process_machine import StopLadder
 from stoker.agent.workers.processes.local_spawner import LocalSpawner

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.agent.host.storage.source_folders import SourceFolders
 from stoker.agent.link.source_requests import SourceRequests

@@ -7,10 +7,11 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import BinaryIO
 
+from msgspec.structs import replace
 from pydantic_core import to_json
 
 from stoker.control.config.endpoints import Endpoints

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 
 from stoker.control.rules.access import Access
 from stoker.control.rules.job_states import JobState

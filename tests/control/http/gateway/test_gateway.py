@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any
 
 import h11
 import pytest
+from msgspec.structs import replace
 
 from stoker.control.http.calls.answers import RECEIVED_TRAILERS
 from stoker.control.http.gateway import exchange

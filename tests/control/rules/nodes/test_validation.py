@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from stoker.control.rules.nodes import validation
 from stoker.control.rules.nodes.field_limits import AMOUNT_MAX
@@ -130,9 +132,9 @@ def test_a_node_that_was_given_nothing_is_believed_nothing(body: Any) -> None:
 
 
 def numbers(value: Any) -> Iterator[float]:
-    if is_dataclass(value) and not isinstance(value, type):
-        for one in fields(value):
-            yield from numbers(getattr(value, one.name))
+    if isinstance(value, Struct):
+        for one in asdict(value).values():
+            yield from numbers(one)
     elif isinstance(value, tuple):
         for item in value:
             yield from numbers(item)
@@ -144,7 +146,7 @@ def numbers(value: Any) -> Iterator[float]:
 def test_whatever_is_believed_fits_into_the_store(body: Any, data: st.DataObject) -> None:
     """Of hostile values about the node's own things."""
     true = TRUE[type(body)]
-    names = [one.name for one in fields(body) if one.name not in ("job", "attempt")]
+    names = [name for name in body.__struct_fields__ if name not in ("job", "attempt")]
     taken = data.draw(st.sets(st.sampled_from(names))) if names else set()
     reported = replace(true, **{name: getattr(body, name) for name in taken})
     with suppress(InvalidReport):
@@ -160,9 +162,9 @@ def test_whatever_is_believed_fits_into_the_store(body: Any, data: st.DataObject
 
 
 def strings(value: Any) -> Iterator[str]:
-    if is_dataclass(value) and not isinstance(value, type):
-        for one in fields(value):
-            yield from strings(getattr(value, one.name))
+    if isinstance(value, Struct):
+        for one in asdict(value).values():
+            yield from strings(one)
     elif isinstance(value, tuple):
         for item in value:
             yield from strings(item)

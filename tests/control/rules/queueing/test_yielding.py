@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stoker.control.rules.queueing.priorities import Priority, outranks
 from stoker.control.rules.queueing.yielding import (

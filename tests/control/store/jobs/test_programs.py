@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.control.rules.needs import Needs
 from stoker.control.rules.types import EndpointVersion

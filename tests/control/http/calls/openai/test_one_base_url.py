@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 
 from stoker.control.errors import BadRequest
 from stoker.control.http.openai.requests import OpenAIRequest, at_endpoint

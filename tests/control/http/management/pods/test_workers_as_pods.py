@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.rules.billing import PriceList

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.control.config.settings import PlaneSettings
 from stoker.control.rules.quotas import Quota

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.control.config.settings import PlaneSettings
 from stoker.wire.messages import Device, LockedWeights, WeightsFile
