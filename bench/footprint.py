@@ -4,9 +4,10 @@
 
 `stoker up --no-hosted` serves one endpoint with one worker. After one job and some seconds of rest: PSS and
 anonymous memory of each process (MB), and the CPU time of control until its port is open and of the agent
-until it rests. The figure of several rounds is their least. PSS counts shared pages in parts, so other Stoker
-processes on the machine lower it; anonymous memory is the robust figure. With --against, the same of another
-commit in turns, and the ratio.
+until it rests; then control's memory after a job whose input is a file of the object store. The figure of
+several rounds is their least. PSS counts shared pages in parts, so other Stoker processes on the machine
+lower it; anonymous memory is the robust figure. With --against, the same of another commit in turns, and the
+ratio.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from dispatch_services import HANDLER, KEY, ROOT, running, worktree
 from measured_on import machine
 
 REST_S = 7.0
+FILE_BYTES = 2 << 20  # over 1 MB, an input is a file of the object store
 CONFIG = """
 local_roots = ["."]
 
@@ -54,6 +56,7 @@ ROLES = {
     "stoker.cli agent": "agent",
     "stoker.cli control": "control",
 }
+AFTER_A_FILE = "control after a job with a file"
 Figures = dict[str, float]
 
 
@@ -98,11 +101,7 @@ def processes(source: Path, folder: Path) -> Figures:
     with platform(source, folder) as (http, up):
         named = {_role(child): child for child in up.children(recursive=True)}
         figures = {"control until its port is open, CPU s": _cpu(named["control"])}
-        headers = {"Authorization": f"Bearer {KEY}"}
-        answer = httpx2.post(
-            f"{http}/v2/noop/runsync", json={"input": {"ms": 0}}, headers=headers, timeout=90
-        )
-        assert answer.json()["status"] == "COMPLETED", answer.text
+        run_job(http, {"ms": 0})
         time.sleep(REST_S)
         named = {"up": up} | {_role(child): child for child in up.children(recursive=True)}
         figures["agent until it rests, CPU s"] = _cpu(named["agent"])
@@ -114,7 +113,16 @@ def processes(source: Path, folder: Path) -> Figures:
             figures[f"control, agent, reaper and worker, {kind} MB"] = sum(
                 figures[f"{part}, {kind} MB"] for part in parts
             )
-        return figures
+        run_job(http, {"ms": 0, "ballast": "x" * FILE_BYTES})
+        time.sleep(REST_S)
+        pss, own = _memory(named["control"].pid)
+        return figures | {f"{AFTER_A_FILE}, PSS MB": pss, f"{AFTER_A_FILE}, anonymous MB": own}
+
+
+def run_job(http: str, given: dict[str, object]) -> None:
+    headers = {"Authorization": f"Bearer {KEY}"}
+    answer = httpx2.post(f"{http}/v2/noop/runsync", json={"input": given}, headers=headers, timeout=90)
+    assert answer.json()["status"] == "COMPLETED", answer.text
 
 
 def _role(process: psutil.Process) -> str:

@@ -41,9 +41,8 @@ PACKAGES = {
     "stoker.cli.jobs.commands": f"annotated_doc shellingham typer {HTTP}",
     "stoker.cli.up.up": f"{MODELS} msgspec orjson rich",
     AGENT: SESSIONS,
-    CONTROL: f"{SESSIONS} {MODELS} anyio botocore brotli certifi click cryptography dateutil fastapi h11"
-    " httptools jmespath opentelemetry orjson prometheus_client python_multipart six sqlalchemy"
-    " standardwebhooks starlette urllib3 uvicorn watchfiles",
+    CONTROL: f"{SESSIONS} {MODELS} anyio click cryptography fastapi h11 httptools opentelemetry orjson"
+    " prometheus_client python_multipart sqlalchemy standardwebhooks starlette uvicorn watchfiles",
 }
 """All packages that a process imports at its start."""
 
