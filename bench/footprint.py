@@ -61,7 +61,9 @@ Figures = dict[str, float]
 
 
 def environment(source: Path) -> dict[str, str]:
-    return {"PYTHONPATH": str(source / "src"), "STOKER_API_KEY": KEY}
+    """Returns the variables of a process of this checkout. It keeps its bytecode, as an installed one does:
+    without that, compiling takes a fifth of a start."""
+    return {"PYTHONPATH": str(source / "src"), "STOKER_API_KEY": KEY, "PYTHONDONTWRITEBYTECODE": ""}
 
 
 def commands(source: Path, folder: Path) -> Figures:

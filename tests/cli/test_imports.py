@@ -26,7 +26,7 @@ WITHOUT = {
     " stoker.agent.workers.sdk_programs.worker",
     CONTROL: f"{RICH} typer httpx2 torch numpy PIL boto3 s3transfer psycopg sqlalchemy.dialects.postgresql"
     " jsonschema referencing attr cryptography.x509 jwt opentelemetry.sdk pydantic.v1.main"
-    " nicegui stoker.agent stoker.models.hosted stoker.control.http.management.app",
+    " nicegui stoker.agent stoker.models stoker.control.http.management.app",
 }
 """What no process imports at its start, by the modules that it begins with."""
 
