@@ -25,6 +25,7 @@ from stoker.models.weights import known_digests, record_digests
 from stoker.outbound.download import HttpFile
 from stoker.outbound.errors import OutboundError
 from stoker.outbound.s3.buckets import ObjectStoreConfig
+from stoker.outbound.s3.objects import ObjectStore
 
 CACHE_MB, MIRROR = "STOKER_WEIGHTS_CACHE_MB", "STOKER_WEIGHTS_MIRROR"
 DEFAULT_MB = 200_000
@@ -77,8 +78,6 @@ def bucket_mirror(mirror: str, known: ObjectStoreConfig) -> Mirror:
     """Returns the mirror `s3://bucket/prefix` in this object store. Its requests are signed, so that a broken
     download can be resumed. They are signed for the region that the store accepts, which is found out
     first."""
-    from stoker.outbound.s3.objects import ObjectStore
-
     bucket, _, prefix = mirror.removeprefix(S3).partition("/")
     store = ObjectStore(replace(known, bucket=bucket, folder=""))
     prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""

@@ -1,7 +1,7 @@
 """The endpoints that control declares: the hosted ones that were named, and those of the configuration.
 
 The models' declarations (`stoker.cli.control.hosted`) are imported only where one is hosted: they are 60
-modules.
+modules. So is the lock of weights where an endpoint names some.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from stoker.cli.errors import CliError
 from stoker.control.config.config import check_aliases, device_prices, to_endpoints
 from stoker.control.config.sections import Config, EndpointSection
 from stoker.control.rules.types import Endpoint
-from stoker.models.weights import WeightsError
 
 
 def declared_endpoints(config: Config, hosted: Sequence[str], variables: Mapping[str, str]) -> list[Endpoint]:
@@ -46,9 +45,13 @@ def _hosted(config: Config, hosted: Sequence[str], variables: Mapping[str, str])
 def _with_weights(endpoint: Endpoint, section: EndpointSection) -> Endpoint:
     """Returns the endpoint with its locked weights. The lock is read here: control itself knows no lock
     files."""
+    if not section.weights:
+        return endpoint
+    from stoker.models.weights import WeightsError
+
     lock = None if section.weightsLock is None else Path(section.weightsLock)
     try:
-        weights = locked_weights(section.weights, lock) if section.weights else ()
+        weights = locked_weights(section.weights, lock)
     except WeightsError as error:
         raise CliError(f"weights of endpoint {endpoint.id}: {error}") from None
     return replace(endpoint, run=replace(endpoint.run, weights=weights))

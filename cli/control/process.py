@@ -72,7 +72,6 @@ from stoker.control.store.resources import keys
 from stoker.outbound.guard import Guard
 from stoker.outbound.refused_addresses import is_loopback
 from stoker.outbound.s3.buckets import ObjectStoreConfig
-from stoker.outbound.s3.client import load
 from stoker.outbound.s3.local_server import LocalS3
 from stoker.outbound.wait_limits import WEBHOOKS, Waiter
 
@@ -113,7 +112,7 @@ async def run_control(options: ControlOptions, variables: Mapping[str, str]) -> 
         if options.standby:
             if not await before_stop(_checked(folder, url, variables), stop):
                 return
-            await asyncio.to_thread(load)
+            await asyncio.to_thread(_load_store)
         opened = partial(open_chosen, folder, declares.config, variables, options.database, alone=True)
         store = await before_stop(
             take_lead(stack, folder, url, opened, options.ready_fd, standby=options.standby), stop
@@ -313,6 +312,13 @@ async def adopt_tokens(commits: Commits, variables: Mapping[str, str]) -> None:
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def _load_store() -> None:
+    """Loads what the object store's first call needs: a standby has time for it before it leads."""
+    from stoker.outbound.s3.client import load
+
+    load()
 
 
 async def _embedded_store(stack: AsyncExitStack, folder: DataFolder, *, beyond: bool) -> ObjectStoreConfig:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from stoker.models.weights import Entry, LockedFile, read_lock
 from stoker.wire.messages import LockedWeights, WeightsFile
+
+if TYPE_CHECKING:  # comes with the first template that names weights
+    from stoker.models.weights import Entry, LockedFile
 
 
 def locked_weights(names: Iterable[str], lock: Path | None = None) -> tuple[LockedWeights, ...]:
     """Returns the locked weights of these names, without those that workers make themselves. `lock`: a file
     other than this installation's. Raises WeightsError if the lock has no such entry."""
+    from stoker.models.weights import read_lock
+
     found = read_lock(lock)
     entries = [found.entry(name) for name in dict.fromkeys(names)]
     return tuple(locked_entry(entry) for entry in entries if not entry.is_built)
@@ -24,6 +29,8 @@ class KnownWeights(Mapping[str, tuple[LockedWeights, ...]]):
 
     @cached_property
     def _read(self) -> dict[str, tuple[LockedWeights, ...]]:
+        from stoker.models.weights import read_lock
+
         entries = read_lock(None).entries
         return {entry.name: () if entry.is_built else (locked_entry(entry),) for entry in entries}
 

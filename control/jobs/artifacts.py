@@ -15,7 +15,9 @@ import logging
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from io import BytesIO
+from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
 from stoker.control.errors import ControlError, NotFound, Unavailable
@@ -27,6 +29,7 @@ from stoker.outbound.errors import (
     OutboundError,
 )
 from stoker.outbound.line import LineEnded
+from stoker.outbound.s3.bucket_folder import BucketFolder
 from stoker.outbound.s3.buckets import ObjectHeaders, ObjectStoreConfig, refuse_short_credentials
 from stoker.outbound.s3.objects import ObjectStore
 from stoker.outbound.wait_limits import NOBODY, WaitRule
@@ -93,11 +96,18 @@ class S3Artifacts:
     async def start(self) -> None:
         """Makes the bucket if need be and proves that it can be written. Raises an OutboundError.
 
-        A full store is only logged: what needs no room goes on, and results wait for room.
+        Through S3; but the embedded store, whose server and credentials are our own, in its folder: botocore
+        is imported by the first file then. A full store is only logged: what needs no room goes on, and
+        results wait for room.
         """
-        await self._waiting(self._store.ensure_bucket)
+        config = self._store.config
+        make, check = self._store.ensure_bucket, self._store.check
+        if config.folder:
+            folder = BucketFolder(Path(config.folder, config.bucket))
+            make, check = folder.make, partial(folder.check, config.reserve_bytes)
+        await self._waiting(make)
         try:
-            await self._waiting(self._store.check)
+            await self._waiting(check)
         except ObjectStoreFull as full:
             log.error("%s; inputs over 1 MB are refused until there is room", full)
 

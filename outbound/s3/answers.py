@@ -52,6 +52,9 @@ _DOWN_CODES = {
 }
 _TLS_PERMANENT = ("certificate", "wrong_version_number", "wrong version number", "unknown protocol")
 
+FAILURES = BotoCoreError, ClientError, HTTPError, OSError, ValueError
+"""What a call of botocore raises."""
+
 UNREACHED = (BotoConnectionError, ConnectionClosedError, HTTPClientError, IncompleteReadError,
              ResponseStreamingError, HTTPError, OSError)  # fmt: skip
 

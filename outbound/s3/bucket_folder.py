@@ -1,11 +1,13 @@
-"""The folder of the embedded store's bucket, and whether it is still the one that was made."""
+"""The folder of the embedded store's bucket: made, proved to be writable, and still the one that was made."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from tempfile import TemporaryFile
 
-from stoker.outbound.errors import LocalS3Failed
+from stoker.outbound.errors import LocalS3Failed, ObjectDamaged, ObjectStoreDown
+from stoker.outbound.s3.disk import refuse_if_full
 
 
 class BucketFolder:
@@ -23,6 +25,23 @@ class BucketFolder:
             self.path.mkdir(exist_ok=True)
         except OSError as error:
             raise self._unusable(error) from None
+
+    def check(self, reserve_bytes: int) -> None:
+        """Checks that a file can be written, read and removed in the folder, as `ObjectStore.check` does over
+        S3. Raises ObjectStoreFull if fewer than `reserve_bytes` stay free, ObjectStoreDown and
+        ObjectDamaged."""
+        data = b"stoker"
+        refuse_if_full(self.path.parent, len(data), reserve_bytes)
+        try:
+            with TemporaryFile(dir=self.path, buffering=0) as file:
+                file.write(data)
+                kept = os.pread(file.fileno(), len(data), 0)
+        except OSError as error:
+            raise ObjectStoreDown(
+                f"the object store's folder {self.path} cannot be used: {error.strerror}"
+            ) from None
+        if kept != data:
+            raise ObjectDamaged(f"the object store's folder {self.path} gives back other bytes")
 
     def hold(self) -> None:
         """Takes the folder that is there now for the right one. Raises LocalS3Failed."""

@@ -4,6 +4,7 @@
     refused, and the store names a region    ── there, and at the store's host of that region
 
 What was accepted is remembered, also for stores with other credentials, and URLs are signed accordingly.
+botocore is imported with the first call (`objects`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError
-from urllib3.exceptions import HTTPError
-
 from stoker.outbound.errors import ObjectMissing, ObjectStoreError, ObjectStoreRefused, WrongRegion
-from stoker.outbound.s3.answers import explain
 from stoker.outbound.s3.regions import region_of
 from stoker.outbound.s3.styles import Found, Style, in_region, public_style, styles
 
@@ -108,9 +105,11 @@ class Connections:
     @contextmanager
     def explained(self, doing: str, region: str = "") -> Iterator[None]:
         """Raises what fails inside as one of `outbound.errors`."""
+        from stoker.outbound.s3.answers import FAILURES, explain
+
         try:
             yield
-        except (BotoCoreError, ClientError, HTTPError, OSError, ValueError) as error:
+        except FAILURES as error:
             raise explain(error, doing, *self._bucket, region) from None
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ WITHOUT = {
     " stoker.agent.workers.sdk_programs.worker",
     CONTROL: f"{RICH} typer httpx2 torch numpy PIL boto3 s3transfer psycopg sqlalchemy.dialects.postgresql"
     " jsonschema referencing attr cryptography.x509 jwt opentelemetry.sdk pydantic.v1.main"
-    " nicegui stoker.agent stoker.models.hosted stoker.control.http.management.app",
+    " nicegui stoker.agent stoker.models stoker.control.http.management.app",
 }
 """What no process imports at its start, by the modules that it begins with."""
 
@@ -41,9 +41,8 @@ PACKAGES = {
     "stoker.cli.jobs.commands": f"annotated_doc shellingham typer {HTTP}",
     "stoker.cli.up.up": f"{MODELS} msgspec orjson rich",
     AGENT: SESSIONS,
-    CONTROL: f"{SESSIONS} {MODELS} anyio botocore brotli certifi click cryptography dateutil fastapi h11"
-    " httptools jmespath opentelemetry orjson prometheus_client python_multipart six sqlalchemy"
-    " standardwebhooks starlette urllib3 uvicorn watchfiles",
+    CONTROL: f"{SESSIONS} {MODELS} anyio click cryptography fastapi h11 httptools opentelemetry orjson"
+    " prometheus_client python_multipart sqlalchemy standardwebhooks starlette uvicorn watchfiles",
 }
 """All packages that a process imports at its start."""
 

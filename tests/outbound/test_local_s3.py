@@ -18,7 +18,13 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from stoker.outbound.errors import LocalS3Failed, ObjectMissing, ObjectStoreDown, ObjectStoreFull
+from stoker.outbound.errors import (
+    LocalS3Failed,
+    ObjectDamaged,
+    ObjectMissing,
+    ObjectStoreDown,
+    ObjectStoreFull,
+)
 from stoker.outbound.s3 import local_server
 from stoker.outbound.s3.bucket_folder import BucketFolder
 from stoker.outbound.s3.buckets import ObjectStoreConfig
@@ -194,6 +200,28 @@ async def test_a_folder_that_cannot_be_made_ends_the_start(tmp_path: Path) -> No
 def test_what_would_be_written_to_a_deleted_folder_is_refused_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ObjectStoreDown, match=r"folder .*/objects cannot be used: No such file"):
         refuse_if_full(tmp_path / "objects")
+
+
+def test_a_folder_that_is_not_there_cannot_be_used(tmp_path: Path) -> None:
+    with pytest.raises(ObjectStoreDown, match=r"folder .*/objects cannot be used: No such file"):
+        BucketFolder(tmp_path / "objects").check(0)
+
+
+def test_a_folder_that_may_only_be_read_cannot_be_used(small_disk: Path) -> None:
+    folder = BucketFolder(small_disk / "objects/stoker")
+    folder.make()
+    folder.check(0)
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    with pytest.raises(ObjectStoreDown, match=r"folder .*/objects/stoker cannot be used: Read-only file"):
+        folder.check(0)
+
+
+def test_a_folder_that_gives_back_other_bytes_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "pread", lambda *_: b"")
+    with pytest.raises(ObjectDamaged, match=r"folder .* gives back other bytes"):
+        BucketFolder(tmp_path).check(0)
 
 
 async def test_a_killed_one_is_down_until_it_is_back(tmp_path: Path) -> None:

@@ -17,19 +17,16 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from stoker.agent.jobs.uploads.signed_objects import PART, SignedObjects, Signer
 from stoker.agent.jobs.uploads.store_calls import Calls
 from stoker.outbound.errors import ObjectStoreRefused, OutboundError
 from stoker.outbound.s3.buckets import ObjectStoreConfig
 from stoker.outbound.s3.file_body import UploadStopped
+from stoker.outbound.s3.objects import ObjectStore
 from stoker.outbound.s3.styles import Found
 from stoker.outbound.wait_limits import UPLOADS, WaitRule
 from stoker.wire.messages import Artifact, Grant, Ref
-
-if TYPE_CHECKING:
-    from stoker.outbound.s3.objects import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -61,13 +58,6 @@ def refuse_outside(grant: Grant, key: str) -> None:
         )
 
 
-def _own_store(config: ObjectStoreConfig, found: Found) -> ObjectStore:
-    """Returns a caller's own bucket. Few agents see one, so botocore is imported with the first."""
-    from stoker.outbound.s3.objects import ObjectStore
-
-    return ObjectStore(config, found)
-
-
 class S3Objects:
     """Implements `interfaces.Objects`. Large files are uploaded to the platform's store in parts of `part`
     bytes. `rule` and `open_store` are for tests."""
@@ -76,12 +66,12 @@ class S3Objects:
         self,
         signer: Signer,
         rule: WaitRule = UPLOADS,
-        open_store: Callable[[ObjectStoreConfig, Found], ObjectStore] | None = None,
+        open_store: Callable[[ObjectStoreConfig, Found], ObjectStore] = ObjectStore,
         part: int = PART,
     ) -> None:
         self._calls = Calls(rule)
         self._signed = SignedObjects(signer, self._calls, part)
-        self._open_store = open_store or _own_store
+        self._open_store = open_store
         self._found: Found = {}
         self._stores: OrderedDict[ObjectStoreConfig, ObjectStore] = OrderedDict()
         self._tried: dict[ObjectStoreConfig, float] = {}

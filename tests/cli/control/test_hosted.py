@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from stoker.cli.agent.controls import ConnectionOptions, Controls, NodeCredential
 from stoker.cli.agent.isolation import worker_user
 from stoker.cli.agent.process import host_environment, node_id
-from stoker.cli.control import weights
 from stoker.cli.control.endpoints import declared_endpoints, with_hosted_aliases
 from stoker.cli.control.hosted import hosted_endpoints, needed_weights, serving_rows
 from stoker.cli.control.weights import KnownWeights, locked_weights
@@ -87,7 +86,7 @@ def test_the_lock_is_read_when_a_template_names_weights(monkeypatch: pytest.Monk
         reads.append(path)
         return read_lock(path)
 
-    monkeypatch.setattr(weights, "read_lock", read)
+    monkeypatch.setattr("stoker.models.weights.read_lock", read)
     known = KnownWeights()
     assert reads == []
     assert "flux-1-schnell" in known

@@ -183,6 +183,25 @@ def test_a_standby_is_refused_beside_a_store_of_a_later_version(folder: DataFold
         check_chosen(folder, None, {})
 
 
+async def test_a_standby_loads_its_object_stores_library_before_it_waits_for_the_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A control that was no standby loads it with its first file."""
+    order: list[str] = []
+
+    async def take_lead(*_: object, **options: object) -> Store:
+        order.append("waits")
+        raise StoreError("no lead in this test")
+
+    monkeypatch.setattr("stoker.outbound.s3.client.load", lambda: order.append("loads"))
+    monkeypatch.setattr(process, "take_lead", take_lead)
+    for waits in (True, False):
+        options = ControlOptions(tmp_path, None, "127.0.0.1", 0, "127.0.0.1", 0, standby=waits)
+        with pytest.raises(StoreError, match="no lead in this test"):
+            await process.run_control(options, {})
+    assert order == ["loads", "waits", "waits"]
+
+
 async def test_a_control_counts_its_lead_from_the_opening_of_the_store_to_its_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
