@@ -154,6 +154,28 @@ def test_it_serves_and_a_part_that_dies_comes_back_where_it_was(tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_control_comes_back_while_its_object_store_stands_still(tmp_path: Path) -> None:
+    """Jobs without files go on; `/ready` names what does not."""
+    with up(tmp_path) as one:
+        assert one.echo(1) == {"value": 1}
+        control = one.child("control")
+        (store,) = [child for child in one.below() if "rclone" in child.name()]
+        store.suspend()
+        try:
+            control.kill()
+            control.wait()
+            with httpx2.Client(transport=httpx2.HTTPTransport(retries=10), timeout=60) as patient:
+                assert patient.get(f"{one.url}/ping").status_code == 200
+                assert one.echo(2) == {"value": 2}
+                ready = patient.get(f"{one.url}/ready")
+                failing = [name for name, said in ready.json()["checks"].items() if said != "ok"]
+                assert (ready.status_code, failing) == (503, ["objectStore"])
+        finally:
+            store.resume()
+        until(lambda: httpx2.get(f"{one.url}/ready", timeout=60).status_code == 200, 60, "a ready control")
+
+
+@pytest.mark.slow
 def test_a_worker_that_keeps_ending_is_reported_with_its_reason_and_its_log(tmp_path: Path) -> None:
     (tmp_path / "handlers").mkdir()
     (tmp_path / "handlers" / "broken.py").write_text(
