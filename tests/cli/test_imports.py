@@ -42,7 +42,7 @@ PACKAGES = {
     "stoker.cli.up.up": f"{MODELS} msgspec orjson rich",
     AGENT: SESSIONS,
     CONTROL: f"{SESSIONS} {MODELS} anyio click cryptography fastapi h11 httptools opentelemetry orjson"
-    " prometheus_client python_multipart sqlalchemy standardwebhooks starlette uvicorn watchfiles",
+    " prometheus_client python_multipart sqlalchemy standardwebhooks starlette uvicorn",
 }
 """All packages that a process imports at its start."""
 
