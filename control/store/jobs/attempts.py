@@ -48,6 +48,10 @@ ON CONFLICT (seq, attempt) DO UPDATE SET chunk_at = excluded.chunk_at, uploading
     wait_ms = excluded.wait_ms, execution_ms = excluded.execution_ms, ended_at = excluded.ended_at,
     cause = excluded.cause, reason = excluded.reason
 """
+_ANEW = f"""
+UPDATE attempts SET reason = SUBSTR(COALESCE(reason || '; ', '') || :why, 1, {REASON_CHARACTERS})
+WHERE seq = :seq AND attempt = (SELECT MAX(latest.attempt) FROM attempts latest WHERE latest.seq = :seq)
+"""
 _BOUND = """
 DELETE FROM attempts WHERE attempt <= :upto AND seq = (SELECT seq FROM jobs WHERE id = :job)
 """
@@ -85,6 +89,11 @@ def note_attempt(
     conn.run(_NOTE, values | {"wait_ms": wait_ms, "execution_ms": execution_ms})
     if key.attempt > MOST_ATTEMPTS:
         conn.run(_BOUND, {"job": key.job, "upto": key.attempt - MOST_ATTEMPTS})
+
+
+def note_new_beginning(conn: Conn, seq: int, why: str) -> None:
+    """Adds to the attempt that was noted last why the next one goes on from nothing that it saved."""
+    conn.run(_ANEW, {"seq": seq, "why": why})
 
 
 def resume_attempt(conn: Conn, key: AttemptKey) -> None:

@@ -21,6 +21,7 @@ from msgspec import Struct
 from stoker.control.rules.types import Slot
 from stoker.control.store.database.opening import Conn
 from stoker.control.store.database.statements import guard
+from stoker.control.store.jobs.attempts import note_new_beginning
 from stoker.control.store.jobs.orphan_objects import note_orphans, release
 from stoker.control.store.jobs.programs import program
 from stoker.control.store.jobs.reads import NO_REF, ref_columns, ref_of
@@ -196,6 +197,7 @@ def saved_for(conn: Conn, seq: int, job: str, slot: Slot) -> Saved | None:
         if not slot.saves:
             why = f"the job begins anew: the agent of node {slot.node} is of an earlier version without saves"
         conn.run(_BEGIN_ANEW, {"seq": seq, "why": why})
+        note_new_beginning(conn, seq, why)
         return None
     values = {"seq": seq, "stream": stream, "upto": upto}
     conn.run(_GO_ON, values)

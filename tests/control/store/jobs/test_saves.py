@@ -14,7 +14,7 @@ from stoker.control.rules.nodes.validation import AssignedWorker
 from stoker.control.rules.retries import MAX_ASSIGNMENTS
 from stoker.control.rules.types import EndpointVersion
 from stoker.wire.messages import Chunk, Ref, Save, Saved, Span
-from tests.control.store.conftest import Bench
+from tests.control.store.conftest import ACCOUNT, Bench, E
 
 START = (0, -1)
 
@@ -162,6 +162,13 @@ def test_objects_of_kept_chunks_live_and_those_of_others_go(bench: Bench) -> Non
     assert kept.key in bench.due_orphans()
 
 
+def reasons(bench: Bench, job: str) -> list[str | None]:
+    """Why each attempt at the job ended."""
+    told = store.job_attempts(bench.store.writer, ACCOUNT, E, job, 120.0)
+    assert told is not None
+    return [one.reason for one in told.attempts]
+
+
 def test_another_version_begins_anew_and_says_why(bench: Bench) -> None:
     def given(worker: str, version: int, *devices: str) -> None:
         made = {worker: ("n1", AssignedWorker("echo", version, 1, devices))}
@@ -183,6 +190,7 @@ def test_another_version_begins_anew_and_says_why(bench: Bench) -> None:
     assert (view.stream, read(bench, first.job)) == (2, [])
     bench.report(110.0, chunk(second, 0), bench.done(second))
     assert read(bench, first.job, (1, 0)) == [(2, 0, "0 of 2")]
+    assert reasons(bench, first.job) == [f"worker died: killed by SIGKILL; {view.reason}", None]
 
 
 def test_an_agent_of_an_earlier_version_begins_anew(bench: Bench) -> None:
@@ -196,6 +204,7 @@ def test_an_agent_of_an_earlier_version_begins_anew(bench: Bench) -> None:
     assert view.reason == "the job begins anew: the agent of node n1 is of an earlier version without saves"
     bench.report(110.0, chunk(second, 0), bench.done(second))
     assert read(bench, first.job, (1, 0)) == [(2, 0, "0 of 2")]
+    assert reasons(bench, first.job) == [f"worker died: killed by SIGKILL; {view.reason}", None]
 
 
 def test_a_callers_retry_begins_anew(bench: Bench) -> None:
