@@ -7,7 +7,7 @@ seventh.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
@@ -18,5 +18,8 @@ class Hiding(Struct, frozen=True):
     HIDDEN: ClassVar[tuple[str, ...]] = ()
 
     def __repr__(self) -> str:
-        shown = [name for name in self.__struct_fields__ if name not in self.HIDDEN]
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({shown})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [(name, getattr(self, name)) for name in self.__struct_fields__ if name not in self.HIDDEN]

@@ -1,7 +1,7 @@
 """The object store of control: `[s3]` of the configuration, else STOKER_S3_* in the environment.
 
 `stoker up` passes its embedded store to control in the environment, not in arguments: every user of the
-machine can read arguments.
+machine can read arguments. Only that has a folder, which control takes for its own (`S3Artifacts.start`).
 """
 
 from __future__ import annotations

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 import re
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from rich.pretty import pretty_repr
 
 from stoker.control.http.calls.answers import Answer
 from stoker.wire.messages import Assign, AttemptKey, RegistryAuth
@@ -48,9 +50,23 @@ def test_what_is_hidden_is_not_in_its_repr() -> None:
     assert repr(login) == "RegistryAuth(username='me')"
     assert login == RegistryAuth("me", "a password") != RegistryAuth("me", "another")
     assert "password" not in repr(replace(login, username="you"))
+    assert "password" not in pretty_repr(login), "rich has a way of its own"
 
 
-@pytest.mark.parametrize("kind", Hiding.__subclasses__(), ids=lambda kind: kind.__name__)
+def hiding() -> list[type[Hiding]]:
+    """Every record that hides a field."""
+    for package in ("agent", "control", "wire"):
+        for path in (ROOT / package).rglob("*.py"):
+            if "(Hiding, " in path.read_text():
+                importlib.import_module(".".join(("stoker", *path.relative_to(ROOT).with_suffix("").parts)))
+    return Hiding.__subclasses__()
+
+
+def test_there_are_some_in_each_package() -> None:
+    assert {kind.__module__.split(".")[1] for kind in hiding()} == {"agent", "control", "wire"}
+
+
+@pytest.mark.parametrize("kind", hiding(), ids=lambda kind: kind.__name__)
 def test_each_hidden_name_is_a_field(kind: type[Hiding]) -> None:
     assert kind.HIDDEN
     assert set(kind.HIDDEN) <= set(kind.__struct_fields__)

@@ -1,4 +1,4 @@
-"""Messages between an agent and the control plane, as frozen data (`wire.records`).
+"""Messages between an agent and the control plane, as frozen records.
 
 Both sides and the simulation use these classes. Protocol Buffers appear only in the gRPC adapters, through
 `wire.codec`. Payloads (`input`, `output`, `value`) are JSON text in bytes, so that no part between the

@@ -92,7 +92,7 @@ def note_attempt(
 
 
 def note_new_beginning(conn: Conn, seq: int, why: str) -> None:
-    """Adds to the attempt that was noted last why the next one goes on from nothing that it saved."""
+    """Adds to the attempt that was noted last why the next one begins anew."""
     conn.run(_ANEW, {"seq": seq, "why": why})
 
 

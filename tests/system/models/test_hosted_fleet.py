@@ -75,7 +75,7 @@ def test_each_pipeline_has_an_endpoint_and_hosts_have_as_many_workers_as_fit(sta
 PIPELINES = '''
 """Two pipelines that say what they need of a GPU, and compute on the CPU: the test's GPUs are a stand-in."""
 
-from msgspec.structs import replace
+from dataclasses import replace
 
 from stoker.models.interface import PipelineNeeds
 from stoker.models.registry import PIPELINES

@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 HANDLER = """
-from msgspec.structs import replace
+from dataclasses import replace
 from pathlib import Path
 
 from stoker.models.interface import PipelineNeeds
