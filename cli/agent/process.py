@@ -74,13 +74,12 @@ from stoker.cli.errors import CliError
 from stoker.cli.log_lines import note_node
 from stoker.cli.processes.readiness import announce, send_line
 from stoker.cli.processes.stopping import on_first_signal
-from stoker.models.weights import LOCK, weights_folder
+from stoker.models.weights_paths import LOCK, WEIGHTS_DIR, weights_folder
 from stoker.wire.ids import short_id
 from stoker.wire.messages import Device, WorkerSpec, WorkerState
 
 log = logging.getLogger(__name__)
 
-WEIGHTS_DIR = "STOKER_WEIGHTS_DIR"
 LOG_TAIL_MAX_BYTES, REASON_MAX_CHARACTERS = 1_024, 300
 """The limits of a worker's last lines and of its reason in a report, so that the report fits in a pipe."""
 

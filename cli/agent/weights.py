@@ -21,7 +21,6 @@ from stoker.agent.weights.sources import HUB_ENDPOINT, Hub, Mirror, Place, folde
 from stoker.agent.weights.store import WeightsStore
 from stoker.cli.control import s3_settings
 from stoker.cli.errors import CliError
-from stoker.models.weights import known_digests, record_digests
 from stoker.outbound.download import HttpFile
 from stoker.outbound.errors import OutboundError
 from stoker.outbound.s3.buckets import ObjectStoreConfig
@@ -38,9 +37,13 @@ class SharedDigests:
     """The digests that `stoker weights` and workers share: what one of them has read, none reads again."""
 
     def known(self, folder: Path) -> Mapping[str, str]:
+        from stoker.models.weights import known_digests  # many agents never look at weights
+
         return known_digests(folder)
 
     def record(self, folder: Path, digests: Mapping[str, str]) -> None:
+        from stoker.models.weights import record_digests
+
         record_digests(folder, digests)
 
 

@@ -10,13 +10,11 @@ from stoker.models.weights.fetching import (
     lock_from_folder,
     lock_from_hub,
     ready,
-    weights_folder,
 )
 from stoker.models.weights.hub import Hub, HubFile
 from stoker.models.weights.lock import (
     ENTRIES,
     FOLDER,
-    LOCK,
     Entry,
     Lock,
     LockedFile,
@@ -37,3 +35,4 @@ from stoker.models.weights.verification import (
     state,
     verify,
 )
+from stoker.models.weights_paths import weights_folder

@@ -39,15 +39,6 @@ Bring: TypeAlias = Callable[[Entry, LockedFile, Path], str]
 file is not read again. Raises WeightsError, OSError."""
 
 
-def weights_folder() -> Path:
-    """Returns the folder of all models (see `folder_of`): STOKER_WEIGHTS_DIR, or the user's cache."""
-    chosen = os.environ.get("STOKER_WEIGHTS_DIR")
-    if chosen:
-        return Path(chosen)
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(cache) / "stoker" / "weights"
-
-
 def folder_of(entry: Entry, folder: Path) -> Path:
     """Returns the folder of this entry below `folder`: that of its key, where an agent fetched it; else that
     of its name."""

@@ -19,8 +19,10 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-LOCK, ENTRIES = "STOKER_WEIGHTS_LOCK", "STOKER_WEIGHTS_ENTRIES"
-"""The path of a lock beside the installation, which an upgrade leaves alone; and entries as a lock's text."""
+from stoker.models.weights_paths import LOCK
+
+ENTRIES = "STOKER_WEIGHTS_ENTRIES"
+"""Entries as a lock's text."""
 
 UNKNOWN: Final = "unknown"
 BUILT: Final = "built:"

@@ -23,7 +23,7 @@ WITHOUT = {
     " stoker.models.hosted",
     "stoker.cli.page": f"torch numpy PIL {STORES} grpc jwt stoker.agent stoker.control stoker.models",
     AGENT: f"{RICH} {HEAVY} typer httpx2 html pydantic pynvml docker tarfile"
-    " stoker.agent.workers.sdk_programs.worker",
+    " stoker.agent.workers.sdk_programs.worker stoker.models.weights",
     CONTROL: f"{RICH} typer httpx2 torch numpy PIL boto3 s3transfer psycopg sqlalchemy.dialects.postgresql"
     " jsonschema referencing attr cryptography.x509 jwt opentelemetry.sdk pydantic.v1.main"
     " nicegui stoker.agent stoker.models stoker.control.http.management.app",
