@@ -91,7 +91,9 @@ def platform(source: Path, folder: Path) -> Iterator[tuple[str, psutil.Process]]
     read, write = os.pipe()
     options = ["--no-hosted", "--no-page", "--port", "0", "--config", "stoker.toml", "--data-dir", "data"]
     command = [sys.executable, "-P", "-m", "stoker.cli", "up", *options, "--ready-fd", str(write)]
-    with running(command, folder, environment(source), (write,)) as process:
+    # An agent looks at the weights of its host, and there are none.
+    variables = environment(source) | {"XDG_CACHE_HOME": str(folder / "cache")}
+    with running(command, folder, variables, (write,)) as process:
         os.close(write)
         with open(read) as pipe:
             facts = json.loads(pipe.readline())
