@@ -100,20 +100,21 @@ def executed() -> bool:
     return bool({"LD_LIBRARY_PATH", "STOKER_TESTS_EXECUTE"} & os.environ.keys())
 
 
-_servers: list[Server] = []
+_servers: dict[str, Server] = {}
 
 
 def preloaded(source: Path) -> Server:
-    """The one of this process, which starts it when it first needs one."""
-    if not _servers:
-        _servers.append(Server(source))
-    return _servers[0]
+    """The one of this process for that source, which starts it when it first needs one."""
+    found = _servers.get(str(source))
+    if found is None:
+        found = _servers[str(source)] = Server(source)
+    return found
 
 
 def close() -> None:
     """At the end of the tests."""
     while _servers:
-        _servers.pop().close()
+        _servers.popitem()[1].close()
 
 
 class Preloaded:
