@@ -295,11 +295,12 @@ class Witness:
 
     def _begins_anew(self, tale: Tale) -> bool:
         """Returns whether control said so: the save was made by another kind of device, as that of the host
-        of which a clone has the jobs."""
-        told, reason = self.raw.execute(
-            "SELECT began_anew, reason FROM jobs WHERE seq = ?", (tale.seq,)
-        ).fetchone()
-        return bool(told) and "its save was made by" in (reason or "")
+        of which a clone has the jobs. Its reason is with an attempt of the stream that had the save, or with
+        a later one; the job's own may be that of an attempt which was handed back since."""
+        reasons = self.raw.execute(
+            "SELECT reason FROM attempts WHERE seq = ? AND attempt >= ?", (tale.seq, tale.saved_in)
+        )
+        return any("its save was made by" in (reason or "") for (reason,) in reasons)
 
     def _check_stream(self, tale: Tale, made: list[Any]) -> None:
         """What the handler knows to have made, through all attempts, is what was stored; and what readers
