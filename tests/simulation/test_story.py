@@ -32,6 +32,7 @@ ONCE_FAILED = {
     63_430: "fourteen long jobs wait in line for the one device that a killed host leaves them",
     66_942: "the clone of a host reports what the host's job saved, and the job begins anew on the clone",
     96_297: "a job that begins anew on the clone is handed back, and goes to a third node",
+    97_065: "a shorter fault ends while its node is silent for longer",
     54_465_634: "a request that is made while a purge is asked for is purged, too",
     534_050_031: "a clone tells a span from the copied disk before its agent tells it grown",
     622_490_060: "three endpoints share the two devices that a killed host leaves",

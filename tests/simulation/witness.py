@@ -536,7 +536,8 @@ class Witness:
 
     def unwell(self, host: str, seconds: float = 0.0) -> None:
         """Something keeps control and this agent from hearing each other until now, or for so long yet."""
-        self.hosts[host].connected_since = self.loop.time() + seconds
+        watch = self.hosts[host]
+        watch.connected_since = max(watch.connected_since, self.loop.time() + seconds)
 
     def was_poisoned(self, body: Any) -> None:
         self.note("poisoned: {} of {} attempt {}", type(body).__name__, body.job, body.attempt)
